@@ -1,0 +1,1 @@
+"""Programs for the training interpreter; they import nothing of dpbench."""

@@ -1,0 +1,1 @@
+"""Text -> Megatron's .bin/.idx, and what is in such a pair."""

@@ -1,0 +1,50 @@
+"""GPUs of this machine, through NVML: no CUDA context is made."""
+
+from __future__ import annotations
+
+import os
+
+import pynvml
+
+
+def gpu_names() -> list[str]:
+    """Return the name of each GPU that a training process would see; empty without a driver."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        names = [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+    finally:
+        pynvml.nvmlShutdown()
+    return visible(names, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def visible(names: list[str], setting: str | None) -> list[str]:
+    """Return the names that CUDA_VISIBLE_DEVICES leaves; identifiers count as the next GPU."""
+    if setting is None:
+        return names
+    chosen = []
+    for entry in (part.strip() for part in setting.split(",")):
+        if entry.isdigit() and int(entry) < len(names):
+            chosen.append(names[int(entry)])
+        elif entry.startswith(("GPU-", "MIG-")) and names:
+            chosen.append(names[min(len(chosen), len(names) - 1)])
+        else:
+            break  # CUDA ignores what follows an invalid entry
+    return chosen
+
+
+def driver_version() -> str | None:
+    """Return the version of the NVIDIA driver; None without one."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        return str(pynvml.nvmlSystemGetDriverVersion())
+    finally:
+        pynvml.nvmlShutdown()

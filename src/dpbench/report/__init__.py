@@ -1,0 +1,1 @@
+"""Comparison -> text; no I/O."""
