@@ -18,6 +18,7 @@ RANK_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]:\s?")
 ERROR = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt)(?::|$)")
 USAGE_ERROR = re.compile(r"^\S+\.py: error: (.*)$")
 STEP_TIME = "elapsed time per iteration (ms)"
+LAST_FIELD = "number of nan iterations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +81,14 @@ def parse_step(line: str) -> Step | None:
     head = ITERATION.search(line)
     if not head:
         return None
-    body = line[head.end() :].rstrip()
-    if not body.endswith("|"):
-        return None
+    body, _, _ = line[head.end() :].rpartition("|")  # what follows may be another rank's output
     fields = {}
     for part in body.split("|"):
         name, colon, value = part.rpartition(":")
         if colon and NUMBER.match(value.strip()):
             fields[name.strip()] = float(value)
+    if LAST_FIELD not in fields:
+        return None
     step_time = fields.get(STEP_TIME)
     if step_time is None or step_time <= 0:
         return None
