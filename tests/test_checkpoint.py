@@ -1,4 +1,4 @@
-"""Two ranks of the real `megatron.training.pretrain` on CPU: save a checkpoint and resume from it."""
+"""Two ranks of the real `megatron.training.pretrain` on CPU save a checkpoint and resume."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Dpbench
 
+from conftest import Dpbench
 from dpbench.log import read_log
 
 pytestmark = pytest.mark.megatron
