@@ -1,0 +1,90 @@
+"""The steps of a run as columns of numbers: about 100 bytes a step, whatever the log holds."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import overload
+
+from dpbench.log.record import Step, build_step
+
+ABSENT = -math.inf
+"""Stands for a field that a record does not have; no field can have this value."""
+MAX_COLUMNS = 40
+
+
+class Steps(Sequence[Step]):
+    """A sequence of Step that keeps only numbers; a Step is built when it is asked for."""
+
+    __slots__ = ("_columns", "_length")
+
+    def __init__(self) -> None:
+        self._columns: dict[str, array[float]] = {}
+        self._length = 0
+
+    def append(self, values: Mapping[str, float]) -> None:
+        """Add a record of parse_record()."""
+        for name, value in values.items():
+            column = self._columns.get(name)
+            if column is None:
+                if len(self._columns) >= MAX_COLUMNS:
+                    continue
+                column = self._columns[name] = array("d", [ABSENT]) * self._length
+            column.append(value)
+        self._length += 1
+        if len(values) < len(self._columns):
+            for column in self._columns.values():
+                if len(column) < self._length:
+                    column.append(ABSENT)
+
+    def clear(self) -> None:
+        """Forget all steps."""
+        self._columns.clear()
+        self._length = 0
+
+    @property
+    def last_number(self) -> float:
+        """Number of the last step; -1 when there is none."""
+        return self._columns["number"][-1] if self._length else -1.0
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Step: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Step]: ...
+    def __getitem__(self, index: int | slice) -> Step | list[Step]:
+        if isinstance(index, slice):
+            return [self._build(place) for place in range(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        return self._build(index % self._length)
+
+    def __iter__(self) -> Iterator[Step]:
+        return (self._build(place) for place in range(self._length))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence) or isinstance(other, str):
+            return NotImplemented
+        return len(self) == len(other) and all(map(repr_equal, self, other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{self._length} steps>"
+
+    def _build(self, place: int) -> Step:
+        return build_step(
+            {
+                name: value
+                for name, column in self._columns.items()
+                if (value := column[place]) != ABSENT
+            }
+        )
+
+
+def repr_equal(one: object, other: object) -> bool:
+    """Compare two steps; a NaN equals a NaN."""
+    return repr(one) == repr(other)
