@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 DUMP_START = re.compile(r"-{3,} arguments -{3,}")
 DUMP_END = "end of arguments"
+EARLY_STEPS = 4
+"""World size and memory are printed before and after the first step, and not looked for later."""
 DUMP_LINES = 5000
 """A dump that never ends is a cut one."""
 ARGUMENT = re.compile(r"^(?:\S*[\]:]|\d+:)?\s+(\w+) \.{2,} ?(.*)$")
@@ -45,17 +47,13 @@ class Facts:
         """Replace the arguments by those of the attempt that has begun."""
         if self._next is not None:
             self.arguments, self._next = self._next, None
+            self.ranks = self.peak_memory_mb = None
 
-    def note_ranks(self, text: str | None) -> None:
-        """Note the number of processes that a prefix tells."""
-        if text:
-            self.ranks = int(text) or None
-
-    def read_line(self, line: str, *, fresh: bool) -> None:
-        """Take one line; `fresh` when no step has been read."""
+    def read_line(self, line: str, *, steps: int) -> None:
+        """Take one line; `steps` is how many steps have been read so far."""
         if DUMP_START.search(line):
             self._lines_left = DUMP_LINES
-            if fresh:
+            if not steps:
                 self.arguments.clear()
             else:
                 self._next = {}
@@ -65,10 +63,11 @@ class Facts:
             self.megatron_version = version[1]
         if version := TORCH_VERSION.search(line):
             self.torch_version = version[1]
-        if size := WORLD_SIZE.search(line):
-            self.note_ranks(size[1])
-        if memory := PEAK_MEMORY.search(line):
-            self.peak_memory_mb = max(float(memory[1]), self.peak_memory_mb or 0.0)
+        if steps <= EARLY_STEPS:
+            if size := WORLD_SIZE.search(line):
+                self.ranks = int(size[1]) or None
+            if memory := PEAK_MEMORY.search(line):
+                self.peak_memory_mb = max(float(memory[1]), self.peak_memory_mb or 0.0)
 
     def _read_argument(self, line: str) -> None:
         self._lines_left = 0 if DUMP_END in line else self._lines_left - 1

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO
+from operator import lt
 
-from dpbench.errors import SetupError
 from dpbench.log.facts import Facts
-from dpbench.log.foreign import describe_foreign
 from dpbench.log.record import (
     ANSI,
     HEAD,
     OPEN_HEAD,
-    RANK,
     Step,
     Values,
     is_complete,
@@ -24,15 +22,11 @@ from dpbench.log.record import (
 )
 from dpbench.log.steps import Steps
 
-CHUNK_BYTES = 1 << 20
-"""Also the longest line: a longer one is cut."""
-STEP_MARK = re.compile(rb"iteration[ \t]+\d")
 LINE_END = re.compile(r"[\r\n]+")
-FACT_MARKS = (b"- arguments -", b" version ..", b"using world size: ", b"memory (MB) | ")
-"""Every line that Facts needs has one of these, or lies in the dump of the arguments."""
-PROBLEM_MARKS = (b"training is done]", b"Error", b"Exception", b"Interrupt", b": error: ")
 PREFIX = r"^\s*(?:\[(?:rank|default)\d+\]:|\d+:)?\s*"
-ERROR = re.compile(PREFIX + r"((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt)(?::.*)?$)")
+ERROR = re.compile(
+    PREFIX + r"((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt)(?::.*)?$)"
+)
 USAGE_ERROR = re.compile(PREFIX + r"\S+\.py: error: (.*)$")
 LOADED = re.compile(r"load\w* .*checkpoint.* at iteration +\d")
 WRAPPED_LINES = 12
@@ -105,7 +99,7 @@ class Log:
         found = bool(self._wrapped) and self._continue_record(line)
         if "iteration" in line:
             found = self._read_records(line) or found
-        self.facts.read_line(line, fresh=not self.steps)
+        self.facts.read_line(line, steps=len(self.steps))
         return found
 
     def read_problem(self, line: str) -> None:
@@ -144,27 +138,51 @@ class Log:
         return False
 
     def _add(self, text: str) -> bool:
-        """Keep a record; tell whether it is new."""
         values = parse_record(text)
-        if values is None:
+        return values is not None and self.keep(values)
+
+    def keep(self, values: Values) -> bool:
+        """Keep a record of parse_record(); tell whether it is new."""
+        if not 0 < values["step_time_ms"] < math.inf:
             return False
         number = values["number"]
         restarted = self._restarted or self.facts.has_next
-        if not restarted and self._is_copy(values):
-            self.copies += 1
-            return False
-        if not self.steps or restarted or number <= self.steps.last_number:
+        if number <= self.steps.last_number or restarted:
+            if not restarted and self._is_copy(values):
+                self.copies += 1
+                return False
             self.steps.clear()
             self._recent.clear()
+            self.facts.take_next()
+        if not self.steps:
             self.attempts += 1
-        self.facts.take_next()
-        if rank := RANK.search(text[: HEAD.search(text).start()]):  # type: ignore[union-attr]
-            self.facts.note_ranks(rank[2])
+        if "ranks" in values:
+            self.facts.ranks = int(values["ranks"]) or None
         self.steps.append(values)
         self._recent[number] = values
         if len(self._recent) > RECENT:
             del self._recent[next(iter(self._recent))]
         self._restarted, self.training_done, self.first_error = False, False, None
+        return True
+
+    def keep_many(self, columns: Mapping[str, array[float]]) -> bool:
+        """Keep records of one layout at once; False, and nothing kept, when that is not safe."""
+        numbers, times = columns["number"], columns["step_time_ms"]
+        if (
+            len(numbers) <= RECENT
+            or self._restarted
+            or self.facts.has_next
+            or numbers[0] <= self.steps.last_number
+            or not all(map(lt, numbers, numbers[1:]))
+            or not 0 < min(times) <= max(times) < math.inf
+        ):
+            return False
+        many = len(numbers) - RECENT
+        if not self.steps:
+            self.attempts += 1
+        self.steps.extend({name: column[:many] for name, column in columns.items()}, many)
+        for place in range(many, len(numbers)):
+            self.keep({name: column[place] for name, column in columns.items()})
         return True
 
     def _is_copy(self, values: Values) -> bool:
@@ -174,7 +192,7 @@ class Log:
             return False
         if values["number"] == self.steps.last_number or known.get("rank") != values.get("rank"):
             return True
-        return repr(known) == repr(values)
+        return repr(sorted(known.items())) == repr(sorted(values.items()))
 
 
 def is_torn(lines: list[str]) -> bool:
@@ -200,89 +218,3 @@ def parse_log(lines: Iterable[str]) -> Log:
     for line in lines:
         log.read(line)
     return log
-
-
-def parse_stream(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> Log:
-    """Read a whole log from bytes in constant memory, looking only at lines that matter."""
-    log = Log()
-    for block in read_blocks(file, chunk_bytes):
-        scan_block(log, block)
-    return log
-
-
-def read_blocks(file: BinaryIO, chunk_bytes: int) -> Iterator[bytes]:
-    """Yield the file in blocks of whole lines, each line ended by a single newline."""
-    rest = b""
-    while chunk := file.read(chunk_bytes):
-        chunk = rest + chunk
-        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
-        if not end and len(chunk) < CHUNK_BYTES:
-            rest = chunk
-            continue
-        block, rest = chunk[: end or None], chunk[end:] if end else b""
-        yield block.replace(b"\r", b"\n") if b"\r" in block else block
-    yield rest
-
-
-def scan_block(log: Log, block: bytes) -> None:
-    """Give a log the lines of a block that it needs; the same as giving it every line."""
-    marks = [match.start() for match in STEP_MARK.finditer(block)]
-    for mark in FACT_MARKS:
-        marks += find_all(block, mark)
-    place = last_step_end = 0
-    for mark_at in sorted(marks):
-        while log.wants_next and place <= mark_at:
-            place, found = read_line_at(log, block, place)
-            last_step_end = place if found else last_step_end
-        if mark_at >= place:
-            place, found = read_line_at(log, block, block.rfind(b"\n", place, mark_at) + 1 or place)
-            last_step_end = place if found else last_step_end
-    while log.wants_next and place < len(block):
-        place, found = read_line_at(log, block, place)
-        last_step_end = place if found else last_step_end
-    scan_problems(log, block, last_step_end)
-
-
-def read_line_at(log: Log, block: bytes, start: int) -> tuple[int, bool]:
-    """Give a log one line; return where the next one starts and whether it completed a step."""
-    end = block.find(b"\n", start)
-    end = len(block) if end < 0 else end
-    line = block[start:end].decode("utf-8", "replace")
-    return end + 1, bool(line.strip()) and log.read_line(line)
-
-
-def scan_problems(log: Log, block: bytes, start: int) -> None:
-    """Look for problems after the last step of a block; a step makes earlier ones harmless."""
-    marks = [place for mark in PROBLEM_MARKS for place in find_all(block, mark, start)]
-    for mark_at in sorted(marks):
-        line_start = max(block.rfind(b"\n", start, mark_at) + 1, start)
-        line_end = block.find(b"\n", mark_at)
-        line = block[line_start : line_end if line_end >= 0 else None]
-        log.read_problem(line.decode("utf-8", "replace"))
-
-
-def find_all(block: bytes, mark: bytes, start: int = 0) -> Iterator[int]:
-    """Yield every place of a mark."""
-    place = block.find(mark, start)
-    while place >= 0:
-        yield place
-        place = block.find(mark, place + len(mark))
-
-
-def read_log(path: Path) -> Log:
-    """Read a log file that has at least one step. Errors: SetupError when it has none."""
-    try:
-        with path.open("rb") as file:
-            log = parse_stream(file)
-        foreign = describe_foreign(path) if not log.steps and path.is_file() else None
-    except OSError as error:
-        hint = "give a run folder of dpbench or a log of Megatron"
-        raise SetupError(f"{path}: {error.strerror}", hint=hint) from None
-    if log.steps:
-        return log
-    if foreign:
-        hint = "dpbench reads logs of Megatron-LM and its forks"
-        raise SetupError(f"{path}: no iteration of Megatron in it; {foreign}", hint=hint)
-    reason = f" (it failed: {log.first_error})" if log.first_error else ""
-    hint = "give the log of the last rank; it prints lines with 'iteration N/ M |'"
-    raise SetupError(f"{path}: no iteration of Megatron in it{reason}", hint=hint)

@@ -73,7 +73,7 @@ MAIN_LOSSES = ("lm loss", "lm_loss", "loss")
 SIDE_LOSS = re.compile(r"z_?loss|mtp|balanc|aux|router|sop|nsp|indexer", re.IGNORECASE)
 
 Values = dict[str, float]
-"""A record as numbers by the names of Step's fields; losses are `loss:NAME`."""
+"""A record as numbers by the names of Step's fields; losses are `loss:NAME`, `ranks` how many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +169,8 @@ def parse_record(text: str) -> Values | None:
     values: Values = {"number": float(head[1]), "last": float(head[2])}
     if rank := RANK.search(text[: head.start()]):
         values["rank"] = float(rank[1])
+        if rank[2]:
+            values["ranks"] = float(rank[2])
     if rate := LEADING_RATE.search(text[: head.start()]):
         values["samples_per_second"] = float(rate[1])
     for part in fields(text[head.end() :]):

@@ -26,21 +26,32 @@ class Steps(Sequence[Step]):
     def append(self, values: Mapping[str, float]) -> None:
         """Add a record of parse_record()."""
         for name, value in values.items():
-            column = self._columns.get(name)
-            if column is None:
-                if len(self._columns) >= MAX_COLUMNS:
-                    continue
-                column = self._columns[name] = array("d", [ABSENT]) * self._length
-            column.append(value)
-        self._length += 1
-        if len(values) < len(self._columns):
-            for column in self._columns.values():
-                if len(column) < self._length:
-                    column.append(ABSENT)
+            if (column := self._column(name)) is not None:
+                column.append(value)
+        self._fill(1)
+
+    def extend(self, values: Mapping[str, array[float]], count: int) -> None:
+        """Add `count` records that have the same fields."""
+        for name, numbers in values.items():
+            if (column := self._column(name)) is not None:
+                column.extend(numbers)
+        self._fill(count)
+
+    def _column(self, name: str) -> array[float] | None:
+        column = self._columns.get(name)
+        if column is None and len(self._columns) < MAX_COLUMNS:
+            column = self._columns[name] = array("d", [ABSENT]) * self._length
+        return column
+
+    def _fill(self, count: int) -> None:
+        self._length += count
+        for column in self._columns.values():
+            if len(column) < self._length:
+                column.extend([ABSENT] * (self._length - len(column)))
 
     def clear(self) -> None:
         """Forget all steps."""
-        self._columns.clear()
+        self._columns = {}
         self._length = 0
 
     @property
