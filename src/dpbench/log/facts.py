@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 
 DUMP_START = re.compile(r"-{3,} arguments -{3,}")
 DUMP_END = "end of arguments"
-EARLY_STEPS = 4
-"""World size and memory are printed before and after the first step, and not looked for later."""
+EARLY_RECORDS = 4
+"""Sizes and memory are printed before and soon after the first step, and not looked for later."""
 DUMP_LINES = 5000
 """A dump that never ends is a cut one."""
 ARGUMENT = re.compile(r"^(?:\S*[\]:]|\d+:)?\s+(\w+) \.{2,} ?(.*)$")
 MEGATRON_VERSION = re.compile(r"> Megatron-Core version \.+ (\S+)")
 TORCH_VERSION = re.compile(r"> PyTorch version \.+ (\S+)")
 WORLD_SIZE = re.compile(r"using world size: (\d{1,7})\b")
+VOCABULARY = re.compile(r"> padded vocab \(size: \d+\) .*\(new size: (\d{1,12})\)")
 PEAK_MEMORY = re.compile(r"\bmemory \(MB\) \|.*\bmax allocated: (\d{1,12}(?:\.\d+)?) \|")
 
 
@@ -27,6 +28,8 @@ class Facts:
     torch_version: str | None = None
     peak_memory_mb: float | None = None
     """The most that PyTorch had allocated on any rank that says so (MiB)."""
+    padded_vocabulary: int | None = None
+    """Rows of the embedding; the dump is printed before they are known."""
     ranks: int | None = None
     """Processes of the run, from other lines than the argument dump."""
     _next: dict[str, str] | None = None
@@ -43,17 +46,17 @@ class Facts:
         """Whether a further attempt has begun."""
         return self._next is not None
 
-    def take_next(self) -> None:
-        """Replace the arguments by those of the attempt that has begun."""
+    def start_attempt(self) -> None:
+        """Forget what belongs to the attempt before; its dump goes when there is a newer one."""
+        self.ranks = self.peak_memory_mb = None
         if self._next is not None:
             self.arguments, self._next = self._next, None
-            self.ranks = self.peak_memory_mb = None
 
-    def read_line(self, line: str, *, steps: int) -> None:
-        """Take one line; `steps` is how many steps have been read so far."""
+    def read_line(self, line: str, *, records: int) -> None:
+        """Take one line; `records` is how many steps the log has had so far."""
         if DUMP_START.search(line):
             self._lines_left = DUMP_LINES
-            if not steps:
+            if not records:
                 self.arguments.clear()
             else:
                 self._next = {}
@@ -63,9 +66,11 @@ class Facts:
             self.megatron_version = version[1]
         if version := TORCH_VERSION.search(line):
             self.torch_version = version[1]
-        if steps <= EARLY_STEPS:
+        if records <= EARLY_RECORDS:
             if size := WORLD_SIZE.search(line):
                 self.ranks = int(size[1]) or None
+            if vocabulary := VOCABULARY.search(line):
+                self.padded_vocabulary = int(vocabulary[1])
             if memory := PEAK_MEMORY.search(line):
                 self.peak_memory_mb = max(float(memory[1]), self.peak_memory_mb or 0.0)
 

@@ -7,6 +7,7 @@ import re
 from array import array
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from operator import lt
 
 from dpbench.log.facts import Facts
@@ -31,6 +32,7 @@ USAGE_ERROR = re.compile(PREFIX + r"\S+\.py: error: (.*)$")
 LOADED = re.compile(r"load\w* .*checkpoint.* at iteration +\d")
 WRAPPED_LINES = 12
 """A record of 400 characters on a terminal 40 wide."""
+WRAPPED_CHARACTERS = 4000
 NUMBER_START, NUMBER_END = re.compile(r"[\d.eE+-]"), re.compile(r"[\d.][eE]?[+-]?\Z")
 RECENT = 8
 """Records among which another rank's copy of a record is looked for."""
@@ -47,6 +49,8 @@ class Log:
     training_done: bool = False
     attempts: int = 0
     """How often the run was started: a counter that goes back, or a second argument dump."""
+    records: int = 0
+    """Steps of all attempts."""
     copies: int = 0
     """Records that another rank had printed before."""
     _wrapped: list[str] = field(default_factory=list)
@@ -67,6 +71,33 @@ class Log:
     def torch_version(self) -> str | None:
         """Version of PyTorch; None when the log does not say it."""
         return self.facts.torch_version
+
+    @property
+    def world_size(self) -> int | None:
+        """Processes of the run, from the dump, a prefix, or a rate a GPU; None when unknown."""
+        if known := self.facts.world_size:
+            return known
+        step = self.steps[-1] if self.steps else None
+        if not step or not step.global_batch_size or not step.samples_per_second_per_gpu:
+            return None
+        rate = step.global_batch_size / step.step_time_ms * 1e3
+        return near_whole(rate / step.samples_per_second_per_gpu, 0.02)
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Tokens a sample, from the dump, or from two fields of the last step."""
+        step = self.steps[-1] if self.steps else None
+        if known := self.facts.sequence_length or (step and step.sequence_length):
+            return known
+        if not step:
+            return None
+        if step.consumed_tokens and step.consumed_samples:
+            return near_whole(step.consumed_tokens / step.consumed_samples, 1e-9)
+        size, rate, batch = self.world_size, step.tokens_per_second_per_gpu, step.global_batch_size
+        if not size or not rate or not batch:
+            return None
+        eighths = near_whole(rate * size * step.step_time_ms / 1e3 / batch / 8, 0.002)
+        return eighths * 8 if eighths else None
 
     @property
     def last_step(self) -> int | None:
@@ -99,7 +130,7 @@ class Log:
         found = bool(self._wrapped) and self._continue_record(line)
         if "iteration" in line:
             found = self._read_records(line) or found
-        self.facts.read_line(line, steps=len(self.steps))
+        self.facts.read_line(line, records=self.records)
         return found
 
     def read_problem(self, line: str) -> None:
@@ -128,7 +159,8 @@ class Log:
         """Try whether a line is the rest of the record before it."""
         lines = [*self._wrapped, line]
         self._wrapped = []
-        if HEAD.search(line) or len(lines) > WRAPPED_LINES or is_torn(lines):
+        too_long = len(lines) > WRAPPED_LINES or sum(map(len, lines)) > WRAPPED_CHARACTERS
+        if too_long or HEAD.search(line):
             return False
         text = "".join(lines)
         head = HEAD.search(text)
@@ -153,7 +185,8 @@ class Log:
                 return False
             self.steps.clear()
             self._recent.clear()
-            self.facts.take_next()
+            self.facts.start_attempt()
+        self.records += 1
         if not self.steps:
             self.attempts += 1
         if "ranks" in values:
@@ -178,6 +211,7 @@ class Log:
         ):
             return False
         many = len(numbers) - RECENT
+        self.records += many
         if not self.steps:
             self.attempts += 1
         self.steps.extend({name: column[:many] for name, column in columns.items()}, many)
@@ -195,9 +229,11 @@ class Log:
         return repr(sorted(known.items())) == repr(sorted(values.items()))
 
 
-def is_torn(lines: list[str]) -> bool:
-    """Tell whether lines are too long to be one record that a narrow terminal wrapped."""
-    return sum(map(len, lines)) > 4000
+def near_whole(value: float, tolerance: float) -> int | None:
+    """Return the whole number that a value is, within a relative tolerance; None otherwise."""
+    if not 0.5 < value < 1e12:
+        return None
+    return round(value) if abs(value - round(value)) <= tolerance * value else None
 
 
 def splits_number(lines: list[str]) -> bool:
@@ -206,8 +242,7 @@ def splits_number(lines: list[str]) -> bool:
     The proof are at least two full lines of the same width.
     """
     broken = any(
-        NUMBER_END.search(one) and NUMBER_START.match(other)
-        for one, other in zip(lines, lines[1:], strict=False)
+        NUMBER_END.search(one) and NUMBER_START.match(other) for one, other in pairwise(lines)
     )
     return broken and (len(lines) < 3 or len({len(line) for line in lines[:-1]}) > 1)
 

@@ -6,9 +6,10 @@ print: Megatron-DeepSpeed, the BLOOM fork, gpt-neox, Primus, FlagScale, MindSpee
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 HEAD = re.compile(r"\biteration[ \t]+(\d{1,15})[ \t]*/[ \t]*(\d{1,15})[ \t]*\|")
@@ -173,7 +174,7 @@ def parse_record(text: str) -> Values | None:
             values["ranks"] = float(rank[2])
     if rate := LEADING_RATE.search(text[: head.start()]):
         values["samples_per_second"] = float(rate[1])
-    for part in fields(text[head.end() :]):
+    for part in closed_fields(text[head.end() :]):
         key, value_text = split_field(part)
         if key is None:
             continue
@@ -186,7 +187,7 @@ def parse_record(text: str) -> Values | None:
     return values if 0 < values.get("step_time_ms", 0.0) < math.inf else None
 
 
-def fields(body: str) -> list[str]:
+def closed_fields(body: str) -> list[str]:
     """Return the `NAME: VALUE` parts of a record that are closed by a `|` or by the line's end."""
     parts = body.split("|")
     tail = squeeze(parts[-1])
@@ -232,17 +233,16 @@ def read_number(text: str, *, tflops: bool = False) -> float | None:
 def build_step(values: Mapping[str, float]) -> Step:
     """Return a record as a Step."""
     losses = {
-        name.removeprefix(LOSS_PREFIX): value
-        for name, value in values.items()
-        if name.startswith(LOSS_PREFIX)
+        name.removeprefix(LOSS_PREFIX): value for name, value in values.items() if is_loss(name)
     }
+    main = main_loss_name(losses)
     rest = {name: value for name, value in values.items() if name in OPTIONAL}
     return Step(
         number=int(values["number"]),
         last=int(values["last"]),
         step_time_ms=values["step_time_ms"],
-        global_batch_size=whole(values.get("global_batch_size")),
-        loss=main_loss(losses),
+        global_batch_size=whole(values.get("global_batch_size")) or None,
+        loss=losses[main] if main else None,
         tflops_per_gpu=values.get("tflops_per_gpu"),
         skipped=whole(values.get("skipped")) or 0,
         nan=whole(values.get("nan")) or 0,
@@ -255,14 +255,28 @@ def build_step(values: Mapping[str, float]) -> Step:
     )
 
 
+def step_values(step: Step) -> Values:
+    """Return a Step as the numbers of its record."""
+    losses = step.losses or ({} if step.loss is None else {MAIN_LOSSES[0]: step.loss})
+    values = {item.name: getattr(step, item.name) for item in dataclasses.fields(step)}
+    del values["losses"], values["loss"]
+    numbers = {name: float(value) for name, value in values.items() if value is not None}
+    return numbers | {LOSS_PREFIX + name: value for name, value in losses.items()}
+
+
 def whole(value: float | None) -> int | None:
-    """Return a positive whole number, None for anything else."""
+    """Return a whole number that is not negative, None for anything else."""
     return int(value) if value is not None and 0 <= value < 2**53 else None
 
 
-def main_loss(losses: Mapping[str, float]) -> float | None:
+def is_loss(name: str) -> bool:
+    """Tell whether a name of Values is that of a loss."""
+    return name.startswith(LOSS_PREFIX)
+
+
+def main_loss_name(names: Collection[str]) -> str | None:
     """Return the loss that is trained for: not the largest, and no auxiliary one."""
     for name in MAIN_LOSSES:
-        if name in losses:
-            return losses[name]
-    return next((loss for name, loss in losses.items() if not SIDE_LOSS.search(name)), None)
+        if name in names:
+            return name
+    return next((name for name in names if not SIDE_LOSS.search(name)), None)

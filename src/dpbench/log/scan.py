@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dpbench.errors import SetupError
-from dpbench.log.facts import EARLY_STEPS
+from dpbench.log.facts import EARLY_RECORDS
 from dpbench.log.foreign import describe_foreign
 from dpbench.log.reader import Log
 from dpbench.log.template import Template, build_template
@@ -22,7 +22,7 @@ LONGEST_LINE = 1 << 20
 STEP_MARK = re.compile(rb"iteration[ \t]+\d")
 FACT_MARK = re.compile(rb"> (?:PyTorch|Megatron-Core) version")
 DUMP_MARK = b"arguments ---"
-EARLY_MARKS = (b"using world size: ", b"memory (MB) |")
+EARLY_MARKS = (b"using world size: ", b"memory (MB) |", b"> padded vocab ")
 """Every line that Facts needs has one of these, or lies in the dump of the arguments."""
 PROBLEM_MARKS = (b"training is done]", b"Error", b"Exception", b"Interrupt", b": error: ")
 MOST_TEMPLATES = 16
@@ -70,7 +70,7 @@ class Scan:
     def read_block(self, block: bytes) -> None:
         """Give the log the lines of a block that it needs."""
         log, place, self.after_step = self.log, 0, 0
-        for mark in find_marks(block, early=len(log.steps) <= EARLY_STEPS):
+        for mark in find_marks(block, early=log.records <= EARLY_RECORDS):
             while log.wants_next and place <= mark:
                 place = self.read_line(block, place)
             if mark < place:

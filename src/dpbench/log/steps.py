@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import overload
 
-from dpbench.log.record import Step, build_step
+from dpbench.log.record import LOSS_PREFIX, Step, build_step, is_loss, main_loss_name, step_values
 
 ABSENT = -math.inf
 """Stands for a field that a record does not have; no field can have this value."""
@@ -49,6 +49,14 @@ class Steps(Sequence[Step]):
             if len(column) < self._length:
                 column.extend([ABSENT] * (self._length - len(column)))
 
+    @classmethod
+    def of(cls, steps: Iterable[Step]) -> Steps:
+        """Return steps that were built one by one as columns."""
+        table = cls()
+        for step in steps:
+            table.append(step_values(step))
+        return table
+
     def clear(self) -> None:
         """Forget all steps."""
         self._columns = {}
@@ -59,7 +67,19 @@ class Steps(Sequence[Step]):
         """Number of the last step; -1 when there is none."""
         return self._columns["number"][-1] if self._length else -1.0
 
+    def column(self, name: str) -> array[float]:
+        """Return a field of all steps; ABSENT where a step does not have it."""
+        known = self._columns.get(name)
+        return array("d", [ABSENT]) * self._length if known is None else known
+
+    def main_losses(self) -> array[float]:
+        """Return the loss of all steps, by the rule of main_loss()."""
+        names = [name.removeprefix(LOSS_PREFIX) for name in self._columns if is_loss(name)]
+        name = main_loss_name(names)
+        return self.column(LOSS_PREFIX + name if name else "")
+
     def __len__(self) -> int:
+        """Return how many steps there are."""
         return self._length
 
     @overload
@@ -67,6 +87,7 @@ class Steps(Sequence[Step]):
     @overload
     def __getitem__(self, index: slice) -> list[Step]: ...
     def __getitem__(self, index: int | slice) -> Step | list[Step]:
+        """Return a step, or the list of a slice."""
         if isinstance(index, slice):
             return [self._build(place) for place in range(*index.indices(self._length))]
         if not -self._length <= index < self._length:
@@ -74,16 +95,19 @@ class Steps(Sequence[Step]):
         return self._build(index % self._length)
 
     def __iter__(self) -> Iterator[Step]:
+        """Build one step after the other."""
         return (self._build(place) for place in range(self._length))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Sequence) or isinstance(other, str):
+        """Tell whether the steps are equal; a NaN equals a NaN."""
+        if not isinstance(other, Steps):
             return NotImplemented
-        return len(self) == len(other) and all(map(repr_equal, self, other))
+        return repr(list(self)) == repr(list(other))
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
+        """Say how many there are, not which."""
         return f"<{self._length} steps>"
 
     def _build(self, place: int) -> Step:
@@ -94,8 +118,3 @@ class Steps(Sequence[Step]):
                 if (value := column[place]) != ABSENT
             }
         )
-
-
-def repr_equal(one: object, other: object) -> bool:
-    """Compare two steps; a NaN equals a NaN."""
-    return repr(one) == repr(other)

@@ -65,7 +65,7 @@ def build_template(line: str) -> Template | None:
         + r"\|".join(patterns)
         + r"\|[ \t]*(?=\n|\Z)"
     )
-    constants = {name: values[name] for name in ("rank", "ranks") if name in values}
+    constants = {name: value for name, value in values.items() if name in ("rank", "ranks")}
     return Template(re.compile(text.encode()), tuple(names), constants)
 
 
