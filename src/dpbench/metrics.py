@@ -23,7 +23,7 @@ __all__ = ["MIN_INTERVALS", "Dropped", "Finding", "Status", "Throughput", "measu
 
 HINTS = {
     Status.NAN: "mend the training first: a lower learning rate, or bf16 instead of fp16",
-    Status.ALL_SKIPPED: "train longer (fp16 halves its loss scale until an update fits), or use bf16",
+    Status.ALL_SKIPPED: "train longer, until fp16 has found its loss scale, or use bf16",
     Status.TOO_FEW: "train longer, or log more often: --set training.log_interval=5",
 }
 """What to do when there is no figure."""
