@@ -207,7 +207,7 @@ def list_findings(
 ) -> Iterator[Finding]:
     """Yield what speaks against a figure."""
     numbers, skipped = steps.column("number"), steps.column("skipped")
-    if sentence := describe_nan(steps, kept):
+    if sentence := describe_nan(steps):
         yield Finding(status=Status.NAN, sentence=sentence)
     spans = [1.0, *(min(interval, number) for number in numbers[1:])]
     if all(count >= span for count, span in zip(skipped, spans, strict=True)):
@@ -226,19 +226,21 @@ def list_findings(
         yield Finding(status=Status.INCOMPLETE, sentence=sentence)
 
 
-def describe_nan(steps: Steps, kept: Sequence[int]) -> str | None:
+def describe_nan(steps: Steps) -> str | None:
     """Return where a loss or gradient stopped being a number; None when none did.
 
     Megatron leaves the loss out of a record when it is NaN, and counts NaN steps only when it also
-    skips them, so a bf16 run shows a record without its loss and a grad norm of nan.
+    skips them, so a bf16 run shows a record without its loss and a grad norm of nan. NaN steps
+    before the first loss are fp16 looking for its loss scale.
     """
     losses, norms = steps.main_losses(), steps.column("grad_norm")
     nan, skipped = steps.column("nan"), steps.column("skipped")
-    counts, bad, good = set(kept), [], -1
+    bad: list[int] = []
+    good = -1
     for place, loss in enumerate(losses):
         lost = loss == ABSENT and good >= 0 and skipped[place] <= 0
         wrong = loss != ABSENT and not math.isfinite(loss)
-        counted = nan[place] > 0 and place in counts
+        counted = nan[place] > 0 and (good >= 0 or place == len(losses) - 1)
         if lost or wrong or counted or math.isnan(norms[place]):
             bad.append(place)
         elif loss != ABSENT:
