@@ -189,7 +189,7 @@ def test_steps_are_a_sequence():
 
 
 def test_a_long_log_takes_little_memory():
-    count = 30_000
+    count = 10_000
     data = "".join(record(n) + "\n" for n in range(count)).encode()
     stream = io.BytesIO(data)
     tracemalloc.start()
@@ -198,7 +198,7 @@ def test_a_long_log_takes_little_memory():
     tracemalloc.stop()
     assert len(log.steps) == count
     assert kept < 150 * count
-    assert peak < 12e6 + 150 * count
+    assert peak < 10e6
 
 
 def test_a_line_without_an_end_takes_bounded_memory():
@@ -214,6 +214,25 @@ def test_a_line_without_an_end_takes_bounded_memory():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 16e6
+
+
+@pytest.mark.timeout(30)  # a quadratic search takes minutes here
+@pytest.mark.parametrize(
+    "piece",
+    [
+        "iteration 1/ 2 |", "iteration 1", "load checkpoint ", "memory (MB) | ", "-", " ", "9",
+        "--- arguments ---", "> padded vocab (size: 1) ", "learning rate 1 | ", "Error.", "\x1b[1",
+        "number of nan iterations: ", "samples/sec: 1 | ", "> PyTorch version ....", "|", "A",
+        "iteration 1/ 2 | elapsed time per iteration (ms): 5", "{'loss': ", "[rank1]:", "1.",
+        "step: 1 tps: 1 ",
+    ],
+)  # fmt: skip
+def test_a_hostile_line_takes_no_more_time_than_its_length(tmp_path, piece):
+    path = tmp_path / "hostile.log"
+    path.write_text(record(1) + "\n" + piece * (400_000 // len(piece)) + " iteration 3/")
+    assert len(read_log(path).steps) == 1
+    path.write_text(piece * (400_000 // len(piece)) + "\n" + record(2))
+    same(parse_log([path.read_text()]), read_log(path))
 
 
 def test_many_loss_names_do_not_make_many_columns():
@@ -269,7 +288,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 LAYOUTS = st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=40).map("".join)
 QUICK = settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
 )
 
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-DUMP_START = re.compile(r"-{3,} arguments -{3,}")
+DUMP_START = "--- arguments ---"
 DUMP_END = "end of arguments"
 EARLY_RECORDS = 4
 """Sizes and memory are printed before and soon after the first step, and not looked for later."""
 DUMP_LINES = 5000
 """A dump that never ends is a cut one."""
 ARGUMENT = re.compile(r"^(?:\S*[\]:]|\d+:)?\s+(\w+) \.{2,} ?(.*)$")
-MEGATRON_VERSION = re.compile(r"> Megatron-Core version \.+ (\S+)")
-TORCH_VERSION = re.compile(r"> PyTorch version \.+ (\S+)")
+MEGATRON_VERSION = re.compile(r"> Megatron-Core version \.{1,80} (\S{1,80})")
+TORCH_VERSION = re.compile(r"> PyTorch version \.{1,80} (\S{1,80})")
 WORLD_SIZE = re.compile(r"using world size: (\d{1,7})\b")
-VOCABULARY = re.compile(r"> padded vocab \(size: \d+\) .*\(new size: (\d{1,12})\)")
-PEAK_MEMORY = re.compile(r"\bmemory \(MB\) \|.*\bmax allocated: (\d{1,12}(?:\.\d+)?) \|")
+VOCABULARY = re.compile(r"> padded vocab \(size: \d{1,12}\) .{1,80}\(new size: (\d{1,12})\)")
+PEAK_MEMORY = re.compile(
+    r"\bmemory \(MB\) \|.{1,200}?\bmax allocated: (\d{1,12}(?:\.\d{1,20})?) \|"
+)
 
 
 @dataclass(slots=True)
@@ -54,7 +56,7 @@ class Facts:
 
     def read_line(self, line: str, *, records: int) -> None:
         """Take one line; `records` is how many steps the log has had so far."""
-        if DUMP_START.search(line):
+        if DUMP_START in line:
             self._lines_left = DUMP_LINES
             if not records:
                 self.arguments.clear()

@@ -8,15 +8,14 @@ from pathlib import Path
 SAMPLE_BYTES = 1 << 20
 FILES = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"PK\x03\x04": "zip"}
 TRAINERS = {
-    "torchtitan": r"\bstep: +\d+ +.*\btps: +[\d,]+ .*\bmfu: ",
+    "torchtitan": r"\bstep: +\d+ .{1,200}\btps: +[\d,]+ .{1,100}\bmfu: ",
     "NeMo": r"\breduced_train_loss[:=]|\btrain_step_timing in s[:=]|\[NeMo [IWE] ",
     "nanoGPT": r"^iter \d+: loss [\d.]+, time [\d.]+ms|^step \d+: train loss [\d.]+, val loss ",
     "DeepSpeed without Megatron": r"\bRunningAvgSamplesPerSec=|\[Rank 0\] step=\d+, skipped=",
-    "the Hugging Face Trainer": r"\{'loss': '?[\d.]+'?, .*'epoch': |'train_samples_per_second': ",
-    "PyTorch Lightning": r"^Epoch \d+: +\d+%\|.*\bv_num=",
+    "the Hugging Face Trainer": r"\{'loss': .{1,200}'epoch': |'train_samples_per_second': ",
+    "PyTorch Lightning": r"^Epoch \d+: +\d+%\|.{1,200}\bv_num=",
     "LLM Foundry": r"\bTrain throughput/samples_per_sec: ",
-    "fairseq": r"\| train_inner \| |\btrain_inner\b.*'wps'",
-    "GPT-NeoX without iteration lines": r"NeoXArgs\.",
+    "fairseq": r"\| train_inner \| ",
 }
 """Trainers by a pattern of their progress lines; the first that fits is named."""
 

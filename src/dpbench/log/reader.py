@@ -24,12 +24,13 @@ from dpbench.log.record import (
 from dpbench.log.steps import Steps
 
 LINE_END = re.compile(r"[\r\n]+")
-PREFIX = r"^\s*(?:\[(?:rank|default)\d+\]:|\d+:)?\s*"
+PREFIX = r"^(?:\s*(?:\[(?:rank|default)\d{1,6}\]:|\d{1,6}:))?\s*"
 ERROR = re.compile(
     PREFIX + r"((?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt)(?::.*)?$)"
 )
 USAGE_ERROR = re.compile(PREFIX + r"\S+\.py: error: (.*)$")
-LOADED = re.compile(r"load\w* .*checkpoint.* at iteration +\d")
+ERROR_CHARACTERS = 4000
+LOADED = re.compile(r"\bload(?:ed|ing) (?:\w{1,20} )?checkpoint from ")
 WRAPPED_LINES = 12
 """A record of 400 characters on a terminal 40 wide."""
 WRAPPED_CHARACTERS = 4000
@@ -138,7 +139,7 @@ class Log:
         if "training is done]" in line:
             self.training_done = True
         elif self.first_error is None:
-            line = ANSI.sub("", line).rstrip()
+            line = ANSI.sub("", line[:ERROR_CHARACTERS]).rstrip()
             if problem := USAGE_ERROR.match(line) or ERROR.match(line):
                 self.first_error = problem[1]
 
@@ -242,7 +243,7 @@ def splits_number(lines: list[str]) -> bool:
     The proof are at least two full lines of the same width.
     """
     broken = any(
-        NUMBER_END.search(one) and NUMBER_START.match(other) for one, other in pairwise(lines)
+        NUMBER_END.search(one[-3:]) and NUMBER_START.match(other) for one, other in pairwise(lines)
     )
     return broken and (len(lines) < 3 or len({len(line) for line in lines[:-1]}) > 1)
 

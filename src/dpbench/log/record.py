@@ -19,13 +19,15 @@ LEADING_RATE = re.compile(r"samples/sec: (\d+\.?\d*) \| *\Z")
 """gpt-neox prints this field before the head."""
 RANK = re.compile(r"(?:\[rank-?|\[default|^)(\d{1,6})(?:/(\d{1,7}))?(?:\]|:(?=[ \[]))")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+DIGITS = r"\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,4})?"
+"""Bounded, as every repetition here: a hostile line must not take quadratic time."""
 VALUE = re.compile(
-    r"\s*([-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))"  # "2698.4/2712.8": this interval / mean
-    r"(?:\s*/\s*[-+\d.eE]+|\s*\(avg [-+\d.eE]+\))?\s*([KMGTP]FLOPS|[KMBT])?\s*\Z",
+    rf"\s*([-+]?(?:{DIGITS}|nan|inf))"  # "2698.4/2712.8": this interval / mean
+    rf"(?:\s*/\s*[-+]?{DIGITS}|\s*\(avg [-+]?{DIGITS}\))?\s*([KMGTP]FLOPS|[KMBT])?\s*\Z",
     re.IGNORECASE,
 )
-PAIR_END = re.compile(r"\d\.\d\s*/\s*\d+\.\d\s*\Z")
-OLD_FIELD = re.compile(r"\s*(learning rate|lm loss|loss scale)\s+(\S+)\s*\Z")
+PAIR_END = re.compile(r"\d\.\d ?/ ?\d{1,15}\.\d\Z")
+OLD_FIELD = re.compile(r" *(learning rate|lm loss|loss scale) +(\S{1,30}) *\Z")
 """Before v1.0 some fields had no colon."""
 UNIT = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 TFLOPS_UNIT = {"K": 1e-9, "M": 1e-6, "G": 1e-3, "T": 1.0, "P": 1e3}
@@ -68,7 +70,7 @@ OPTIONAL = frozenset(
 NAN_FIELD, PAIR_FIELD = "numberofnaniterations:", "inst/harmonicmean:"
 NAN_COUNT = re.compile(NAN_FIELD + r"(?:\d+\||0`*\Z)")
 """Without its `|` only a zero is known to be whole."""
-OLD_RECORD = re.compile(r"\blearning rate [\d.eE+-]+ \|.*\bloss scale [\d.]+ \|")
+OLD_RECORD = re.compile(r"\blearning rate [\d.eE+-]{1,20} \|.{1,200}\bloss scale [\d.]{1,20} \|")
 LOSS_PREFIX = "loss:"
 MAIN_LOSSES = ("lm loss", "lm_loss", "loss")
 SIDE_LOSS = re.compile(r"z_?loss|mtp|balanc|aux|router|sop|nsp|indexer", re.IGNORECASE)

@@ -21,7 +21,7 @@ LONGEST_LINE = 1 << 20
 """A longer line is cut."""
 STEP_MARK = re.compile(rb"iteration[ \t]+\d")
 FACT_MARK = re.compile(rb"> (?:PyTorch|Megatron-Core) version")
-DUMP_MARK = b"arguments ---"
+DUMP_MARK = b"--- arguments ---"
 EARLY_MARKS = (b"using world size: ", b"memory (MB) |", b"> padded vocab ")
 """Every line that Facts needs has one of these, or lies in the dump of the arguments."""
 PROBLEM_MARKS = (b"training is done]", b"Error", b"Exception", b"Interrupt", b": error: ")
@@ -125,13 +125,14 @@ class Scan:
 
     def read_problems(self, block: bytes) -> None:
         """Look for problems after the last step of a block; a step makes earlier ones harmless."""
-        start = self.after_step
-        marks = [place for mark in PROBLEM_MARKS for place in find_all(block, mark, start)]
+        place = self.after_step
+        marks = [found for mark in PROBLEM_MARKS for found in find_all(block, mark, place)]
         for mark_at in sorted(marks):
-            line_start = max(block.rfind(b"\n", start, mark_at) + 1, start)
-            line_end = block.find(b"\n", mark_at)
-            line = block[line_start : line_end if line_end >= 0 else None]
-            self.log.read_problem(line.decode("utf-8", "replace"))
+            if mark_at >= place:
+                start = max(block.rfind(b"\n", place, mark_at) + 1, place)
+                end = block.find(b"\n", mark_at)
+                place = len(block) if end < 0 else end
+                self.log.read_problem(block[start:place].decode("utf-8", "replace"))
 
 
 def find_marks(block: bytes, *, early: bool) -> list[int]:

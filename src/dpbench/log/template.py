@@ -9,10 +9,10 @@ import re
 from array import array
 from dataclasses import dataclass
 
-from dpbench.log.record import HEAD, Values, parse_record, split_field, split_records
+from dpbench.log.record import DIGITS, HEAD, Values, parse_record, split_field, split_records
 
-NUMBER = r"([-+]?\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
-PLAIN = r"[-+]?\d+\.?\d*(?:[eE][-+]?\d+)?"
+NUMBER = rf"([-+]?{DIGITS}|nan|inf)"
+PLAIN = rf"[-+]?{DIGITS}"
 SIMPLE_VALUE = re.compile(rf" *(?:{PLAIN}|nan|inf)(/{PLAIN}| \(avg {PLAIN}\))? *")
 IGNORED_VALUE = re.compile(r"[-+\d./%KMGBi ]*")
 RANK_TEXT = re.compile(r"(\[(?:rank-?|default)\d+(?:/\d+)?\]|^\d+(?=:))")
@@ -83,7 +83,7 @@ def value_pattern(key: str | None, value: str) -> str:
     if not key:
         return IGNORED_VALUE.pattern
     if key == "nan":
-        return r" *(\d+) *"
+        return r" *(\d{1,15}) *"
     pair = SIMPLE_VALUE.fullmatch(value)
     second = pair[1] if pair else None
     if not second:
