@@ -14,9 +14,9 @@ PACKAGE = ROOT / "src" / "dpbench"
 LAYERS = [
     {"errors"},
     {"yaml_source", "log", "gpu"},
-    {"config", "rates", "steady", "megatron"},
+    {"config", "steady", "megatron"},
     {"metrics", "data", "results", "process"},
-    {"arguments", "verdict"},
+    {"arguments", "rates", "verdict"},
     {"compare", "launch"},
     {"training", "report"},
     {"cli"},
