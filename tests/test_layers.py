@@ -16,9 +16,10 @@ LAYERS = [
     {"yaml_source", "log", "gpu"},
     {"config", "steady", "megatron"},
     {"metrics", "data", "results", "process"},
-    {"arguments", "rates", "verdict"},
-    {"compare", "launch"},
-    {"training", "report"},
+    {"arguments", "rates", "pairs"},
+    {"runs", "verdict", "launch"},
+    {"compare", "training"},
+    {"bench", "report"},
     {"cli"},
 ]
 """From the bottom to the top; modules of one layer do not import each other."""

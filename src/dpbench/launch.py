@@ -62,8 +62,10 @@ class Launch:
         return " \\\n  ".join([unset, *settings, *words]) + "\n"
 
 
-def plan_launch(config: Config, *, gpus: int) -> Launch:
+def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0) -> Launch:
     """Check everything that a run needs and return it ready to start; nothing is written.
+
+    `first_gpu` counts among the visible GPUs, beyond the last it starts over.
 
     Errors: DpbenchError for whatever would keep it from training.
     """
@@ -94,7 +96,8 @@ def plan_launch(config: Config, *, gpus: int) -> Launch:
         megatron=megatron,
         dataset=dataset,
         command=(*launcher(gpus, port), *script, *arguments),
-        environment=environment(config, gpus, device, megatron, port),
+        environment=environment(config, gpus, device, megatron, port)
+        | pin_gpus(gpus, first_gpu, device),
     )
 
 
@@ -131,6 +134,17 @@ def choose_device(config: Config, gpus: int) -> str:
         hint = f"give --gpus {present} or less"
         raise SetupError(f"--gpus {gpus}, but {present} visible here", hint=hint)
     return "cuda"
+
+
+def pin_gpus(gpus: int, first_gpu: int, device: str) -> dict[str, str]:
+    """Return CUDA_VISIBLE_DEVICES for a run that shall not start at the first visible GPU."""
+    if device == "cpu" or not first_gpu:
+        return {}
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = setting.split(",") if setting else [str(n) for n in range(len(gpu_names()))]
+    first = first_gpu % len(visible)
+    chosen = (visible + visible)[first : first + gpus]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(chosen)}
 
 
 def launcher(gpus: int, port: int) -> list[str]:
