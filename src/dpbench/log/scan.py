@@ -83,16 +83,21 @@ class Scan:
         self.read_problems(block)
 
     def match_line(self, block: bytes, start: int) -> int:
-        """Take a line of a known layout; return where the next starts, 0 when none fits."""
+        """Take lines of a known layout; return where the next one starts, 0 when none fits."""
         for index, template in enumerate(self.templates):
-            if match := template.pattern.match(block, start):
-                if index:
-                    self.flush()
-                    self.templates.insert(0, self.templates.pop(index))
+            match = template.pattern.match(block, start)
+            if not match:
+                continue
+            if index:
+                self.flush()
+                self.templates.insert(0, self.templates.pop(index))
+            place = start
+            while match:
+                place = match.end()
                 self.rows.append(match.groups())
-                end = match.end() + 1
-                self.ends.append(end)
-                return end
+                self.ends.append(place)
+                match = template.pattern.match(block, place)
+            return place
         return 0
 
     def read_line(self, block: bytes, start: int, *, learn: bool = False) -> int:
