@@ -131,8 +131,16 @@ def load_arm(path: Path) -> Arm:
         gpu_name=run.environment.gpu_names[0] if run and run.environment.gpu_names else None,
         work=describe_work(log, run),
         micro_batch_size=log.facts.micro_batch_size,
-        throughput=measure(log.steps, log.facts.global_batch_size, finished=log.training_done),
+        throughput=measure_log(log, path),
     )
+
+
+def measure_log(log: Log, path: Path) -> Throughput:
+    """Return the figures of a log. Errors: SetupError, with the path, when it has none."""
+    try:
+        return measure(log.steps, log.facts.global_batch_size, finished=log.training_done)
+    except SetupError as error:
+        raise SetupError(f"{path}: {error}", hint=error.hint) from None
 
 
 def world_size(log: Log, path: Path) -> int:
@@ -181,6 +189,7 @@ def list_notes(baseline: Arm, scaled: Arm) -> list[str]:
     for arm in (baseline, scaled):
         if unknown := [title for name, title in SAME_WORK.items() if name not in arm.work]:
             notes.append(f"not checked, {arm.path} does not say: {', '.join(unknown)}")
+        notes += [f"{arm.path}: {finding.sentence}" for finding in arm.throughput.findings]
     return notes
 
 
