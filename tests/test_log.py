@@ -159,6 +159,16 @@ def test_peak_memory_is_the_most_that_any_rank_had():
     assert log.facts.peak_memory_mb == 3001.25
 
 
+def test_dots_behind_the_dump_of_the_arguments_are_no_argument():
+    dump = [
+        "---- arguments ----",
+        "  lr ......... 0.1",
+        "---- end of arguments ----",
+        "  size ... 3",
+    ]
+    assert parse_log(dump).arguments == {"lr": "0.1"}
+
+
 def test_an_attempt_that_dies_before_a_step_keeps_the_arguments_of_the_steps():
     log = read_log(LOGS / "attempt_second-died-before-a-step.log")
     assert (log.arguments["world_size"], log.first_error) == ("2", "RuntimeError: CUDA error")
@@ -222,11 +232,12 @@ def test_a_rank_that_lags_is_no_new_attempt_but_its_own_step_back_is_one():
 
 
 def test_a_number_that_lines_split_is_put_together_only_when_they_are_equally_wide():
-    text, at = record(10, 123.4), record(10, 123.4).index("3.4")
+    text = "0: " + record(10, 123.4)
+    at = text.index("3.4")
     uneven = [text[: at - 90], text[at - 90 : at], text[at:]]
     assert len(parse_log(uneven).steps) == 0
-    assert at == 3 * 41
-    even = [text[start : start + 41] for start in range(0, len(text), 41)]
+    assert at == 2 * 63
+    even = [text[start : start + 63] for start in range(0, len(text), 63)]
     assert parse_log(even).steps[0] == parse_step(text)
 
 
