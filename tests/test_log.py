@@ -357,6 +357,7 @@ PIECES = st.sampled_from(
         "successfully loaded checkpoint from x at iteration 20\n", "x.py: error: bad\n", "\x00é",
         "(after 1 iterations) memory (MB) | allocated: 1.0 | max allocated: 2.0 | reserved: 1 |",
         "> padded vocab (size: 10) with 6 dummy tokens (new size: 16)\n", "5.1\n", "|", "nan", "-",
+        "iter\x1b[1mation 3/ 9 |", "iteration \u0663/ \u0664 |", "KeyErr\x1b[0mor", "\x1b[", "\x1b",
     ]
 )  # fmt: skip
 LAYOUTS = st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=40).map("".join)

@@ -79,6 +79,13 @@ def test_everything_up_to_a_late_graph_capture_is_start_up():
     assert len(state.kept) == 36
 
 
+def test_intervals_that_follow_the_first_and_are_still_slow_are_start_up():
+    times = [500.0, 170.0, 160.0, *[100.0] * 10]
+    assert dropped(make_steps(times))[1][:2] == (11, 30)
+    times[1:3] = [140.0, 130.0]  # as noisy as neighbours on a shared machine
+    assert len(dropped(make_steps(times))) == 1
+
+
 def test_a_slow_interval_later_on_counts():
     times = [500.0, *[100.0] * 10, 900.0, *[100.0] * 9]
     assert len(state_of(make_steps(times)).kept) == 20
