@@ -62,8 +62,10 @@ class Launch:
         return " \\\n  ".join([unset, *settings, *words]) + "\n"
 
 
-def plan_launch(config: Config, *, gpus: int) -> Launch:
+def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0) -> Launch:
     """Check everything that a run needs and return it ready to start; nothing is written.
+
+    `first_gpu` counts among the visible GPUs, beyond the last it starts over.
 
     Errors: DpbenchError for whatever would keep it from training.
     """
@@ -78,8 +80,9 @@ def plan_launch(config: Config, *, gpus: int) -> Launch:
         transformer_engine=device == "cuda" and is_installed("transformer_engine"),
         apex=device == "cuda" and is_installed("apex"),
     )
-    cache = dataset.prefix.parent / "index-cache" / dataset.digest
-    arguments = render_arguments(config, dataset, gpus=gpus, installed=installed, cache=cache)
+    arguments = render_arguments(
+        config, dataset, gpus=gpus, installed=installed, cache=index_cache(dataset)
+    )
     if config.launch.master_port:
         check_port(config.launch.master_port)
     port = config.launch.master_port or (free_port() if gpus == 1 else 0)
@@ -93,8 +96,20 @@ def plan_launch(config: Config, *, gpus: int) -> Launch:
         megatron=megatron,
         dataset=dataset,
         command=(*launcher(gpus, port), *script, *arguments),
-        environment=environment(config, gpus, device, megatron, port),
+        environment=environment(config, gpus, device, megatron, port)
+        | pin_gpus(gpus, first_gpu, device),
     )
+
+
+def index_cache(dataset: Dataset) -> Path:
+    """Return where Megatron keeps its sample index: beside the data, else in the user's cache.
+
+    Megatron finds a cached index by path and settings only, so the folder carries the data's hash.
+    """
+    folder = dataset.prefix.parent
+    if not os.access(folder, os.W_OK):
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpbench"
+    return folder / "index-cache" / dataset.digest
 
 
 def choose_device(config: Config, gpus: int) -> str:
@@ -103,6 +118,10 @@ def choose_device(config: Config, gpus: int) -> str:
         raise SetupError(f"--gpus {gpus}", hint="give 1 or more")
     wanted = config.launch.device
     if wanted == "cpu":
+        cores = len(os.sched_getaffinity(0))
+        if gpus > max(cores, 2):
+            hint = f"give --gpus {max(cores, 2)} or less: on CPU a process stands for a GPU"
+            raise SetupError(f"--gpus {gpus} on {cores} CPU core(s)", hint=hint)
         return "cpu"
     present = len(gpu_names())
     if not present:
@@ -115,6 +134,17 @@ def choose_device(config: Config, gpus: int) -> str:
         hint = f"give --gpus {present} or less"
         raise SetupError(f"--gpus {gpus}, but {present} visible here", hint=hint)
     return "cuda"
+
+
+def pin_gpus(gpus: int, first_gpu: int, device: str) -> dict[str, str]:
+    """Return CUDA_VISIBLE_DEVICES for a run that shall not start at the first visible GPU."""
+    if device == "cpu" or not first_gpu:
+        return {}
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = setting.split(",") if setting else [str(n) for n in range(len(gpu_names()))]
+    first = first_gpu % len(visible)
+    chosen = (visible + visible)[first : first + gpus]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(chosen)}
 
 
 def launcher(gpus: int, port: int) -> list[str]:
