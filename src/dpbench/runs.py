@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from dpbench.errors import SetupError
+from dpbench.gpu_record import GPU_FILE, GpuPoint, read_gpu_record
 from dpbench.log import Log, read_log
 from dpbench.metrics import Throughput, measure
 from dpbench.rates import Rates, derive_rates
@@ -50,6 +52,14 @@ class LoggedRun:
     rates: Rates
     losses: Mapping[int, float]
     """Loss by step, of the logged steps that have one."""
+    log: Log = field(compare=False, repr=False)
+    run: Run | None = field(compare=False, repr=False)
+    """What run.json says; None for a bare log."""
+
+    @cached_property
+    def gpu_record(self) -> tuple[GpuPoint, ...]:
+        """What the GPUs did during the run; empty when that was not recorded."""
+        return read_gpu_record(self.path / GPU_FILE) if self.run else ()
 
 
 def load_run(path: Path) -> LoggedRun:
@@ -58,10 +68,15 @@ def load_run(path: Path) -> LoggedRun:
     Errors: SetupError when it is neither, did not finish, or has too few steps to measure.
     """
     run = read_run(path) if path.is_dir() else None
+    log = read_log(path / LOG_FILE if run else path)
+    return measure_run(path, run, log)
+
+
+def measure_run(path: Path, run: Run | None, log: Log) -> LoggedRun:
+    """Measure a run that was read. Errors: those of load_run()."""
     if run and run.status != "finished":
         hint = f"its output is in {path / LOG_FILE}; run it again"
         raise SetupError(f"{path}: this run is {run.status}: {run.problem}", hint=hint)
-    log = read_log(path / LOG_FILE if run else path)
     gpus = run.gpus if run else log.world_size
     if not gpus:
         hint = "give a log that has Megatron's argument dump, or a run folder of dpbench"
@@ -80,6 +95,8 @@ def load_run(path: Path) -> LoggedRun:
         throughput=throughput,
         rates=derive_rates(throughput, log, gpus=gpus, gpu_name=gpu_name),
         losses={step.number: step.loss for step in log.steps if step.loss is not None},
+        log=log,
+        run=run,
     )
 
 

@@ -3,176 +3,167 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from dpbench.compare import Arm, Comparison
-from dpbench.verdict import Gate
+from dpbench.report.figures import Row, arm_titles, figure_rows
+from dpbench.report.words import (
+    arms_of,
+    certainty,
+    deciding,
+    describe_work,
+    gate_list,
+    headline,
+    list_left_out,
+    list_remarks,
+    next_step,
+    overall,
+    reason_for_loss,
+)
 
 WIDTH = 80
+TITLE_WIDTH = 27
+MOST_COLUMNS = 3
+"""Arms side by side; more of them become rows of a narrower table."""
+MOST_REMARKS = 4
+COLOURS = {"pass": "32", "fail": "31", "inconclusive": "33"}
+SIGNS = {" -> ": " → ", " - ": " – ", " x ": " × "}
 
 
-def render_comparison(comparison: Comparison) -> str:
-    """Return the verdict, how sure it is, both arms side by side, the gates, what to do next."""
+@dataclass(frozen=True, kw_only=True)
+class Style:
+    """What the terminal can show."""
+
+    colour: bool = False
+    unicode: bool = False
+
+    def signs(self, text: str) -> str:
+        """Return text with the signs of Unicode, when it can be shown; each is as wide or less."""
+        for plain, sign in SIGNS.items() if self.unicode else ():
+            text = text.replace(plain, sign)
+        return text
+
+    def paint(self, text: str, outcome: str, *, bold: bool = False) -> str:
+        """Return text in the colour of an outcome."""
+        if not self.colour:
+            return text
+        return f"\x1b[{'1;' if bold else ''}{COLOURS[outcome]}m{text}\x1b[0m"
+
+
+def render_answer(comparisons: Sequence[Comparison], style: Style | None = None) -> str:
+    """Return the verdict, how sure it is, the arms side by side, the gates, what to do next."""
+    style = style or Style()
     blocks = [
-        headline(comparison),
-        table(comparison),
-        gates(comparison),
-        details(comparison),
-        wrap("next: ", next_step(comparison)),
+        head(comparisons, style),
+        table(comparisons, style),
+        gates(comparisons, style),
+        details(comparisons),
+        advice(comparisons),
     ]
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def headline(comparison: Comparison) -> str:
+def head(comparisons: Sequence[Comparison], style: Style) -> str:
     """Return verdict and certainty."""
-    estimate, scaled, baseline = comparison.estimate, comparison.scaled, comparison.baseline
-    label = " (weak scaling)" if comparison.scaling == "weak" else ""
-    first = (
-        f"{devices(scaled)} train {estimate.speedup:.2f}x as fast as {baseline.gpus}{label}: "
-        f"{estimate.low:.2f}x to {estimate.high:.2f}x, needs {comparison.needed:.2f}x"
-    )
-    speed, *others = comparison.gates
-    failed = {gate.name for gate in others if gate.outcome == "fail"}
-    if speed.outcome != "fail" and failed:
-        first += (
-            "; but the losses differ" if "losses agree" in failed else "; but the loss gate fails"
-        )
-    verdict = f"{comparison.outcome.upper()}: "
-    return f"{wrap(verdict, first)}\n{wrap('how sure: ', certainty(comparison))}"
+    outcome = overall(comparisons)
+    verdict = wrap(f"{outcome.upper()}: ", headline(comparisons))
+    word, rest = verdict[: len(outcome)], verdict[len(outcome) :]
+    sure = wrap("how sure: ", certainty(deciding(comparisons)))
+    return f"{style.paint(word, outcome, bold=True)}{rest}\n{sure}"
 
 
-def certainty(comparison: Comparison) -> str:
-    """Return what the range of the speedup rests on."""
-    runs = comparison.estimate.pairs
-    if runs > 1:
-        return f"{runs} pairs of runs; each end of the range holds with 95 %"
-    counts = [arm.first.throughput.intervals for arm in (comparison.baseline, comparison.scaled)]
-    return (
-        f"one run each, so the range is only what the quartiles over {counts[0]} and {counts[1]} "
-        "intervals allow"
-    )
-
-
-def devices(arm: Arm) -> str:
-    """Return '2 GPUs' or '2 CPU processes'."""
-    one, many = ("CPU process", "CPU processes") if arm.first.device == "cpu" else ("GPU", "GPUs")
-    return f"{arm.gpus} {one if arm.gpus == 1 else many}"
-
-
-def table(comparison: Comparison) -> str:
-    """Return both arms side by side; figures of several runs are their medians."""
-    arms = (comparison.baseline, comparison.scaled)
-    speedup = f"{comparison.estimate.speedup:.2f}x"
-    rows = [
-        ("", *(devices(arm) for arm in arms), ""),
-        ("samples/s, undisturbed", *figures(arms, "undisturbed_samples_per_second"), speedup),
-        ("samples/s, median", *figures(arms, "samples_per_second"), ""),
-        ("tokens/s", *figures(arms, "tokens_per_second", "{:,.0f}"), ""),
-        ("TFLOP/s per GPU", *figures(arms, "tflops_per_gpu"), ""),
-        ("MFU (of the bf16 peak)", *figures(arms, "mfu", "{:.1%}"), ""),
-        ("step time, median (ms)", *figures(arms, "step_time_ms"), ""),
-        ("  its quartiles", *(span(arm) for arm in arms), ""),
-        ("scaling efficiency", "1.00", f"{comparison.efficiency:.2f}", ""),
-        ("samples a step", *(batch(arm) for arm in arms), ""),
-        ("loss, first -> last", *(losses(arm) for arm in arms), ""),
-    ]
-    shown = [row for row in rows if row[1:3] != ("-", "-")]
-    return "\n".join(f"  {a:<25}{b:>21}{c:>21}  {d}".rstrip() for a, b, c, d in shown)
-
-
-def figures(arms: tuple[Arm, Arm], name: str, form: str = "{:,.1f}") -> tuple[str, str]:
-    """Return a figure of both arms, a dash for unknown or too small to tell."""
-    values = [arm.typical(name) for arm in arms]
-    one, other = (form.format(value) if value else "-" for value in values)
-    return ("-", "-") if {one, other} <= {"0.0", "0.0%", "-"} else (one, other)
-
-
-def span(arm: Arm) -> str:
-    """Return the quartiles of the step time, the widest of the runs."""
-    quartiles = [run.step_time_ms_quartiles for run in arm.throughputs]
-    return f"{min(q[0] for q in quartiles):,.1f} - {max(q[1] for q in quartiles):,.1f}"
-
-
-def batch(arm: Arm) -> str:
-    """Return how a step's samples are divided: GPUs x micro batches x micro batch size."""
-    total = arm.first.throughput.global_batch_size
-    micro = int(arm.first.work.get("micro_batch_size", "0"))
-    if not micro or total % (micro * arm.gpus):
-        return str(total)
-    return f"{total} = {arm.gpus} x {total // (micro * arm.gpus)} x {micro}"
-
-
-def losses(arm: Arm) -> str:
-    """Return the loss of the first and of the last logged interval that have one."""
-    first, last = arm.first.throughput.first_loss, arm.first.throughput.last_loss
-    if first is None:
-        return "-"
-    return f"{first:.2f} -> {'none' if last is None else f'{last:.2f}'}"
-
-
-def gates(comparison: Comparison) -> str:
-    """Return each gate with its outcome."""
-    return "\n".join(gate_line(gate) for gate in comparison.gates)
-
-
-def gate_line(gate: Gate) -> str:
-    """Return one gate."""
-    return f"  {gate.outcome.upper():<13}{gate.name}: {gate.reason}"
-
-
-def details(comparison: Comparison) -> str:
-    """Return what was compared and what was left out."""
-    work = comparison.scaled.first.work
-    model = (
-        f"{work.get('num_layers', '?')} layers, hidden {work.get('hidden_size', '?')}, "
-        f"sequence {work.get('seq_length', '?')}, {work.get('params_dtype', 'precision unknown')}; "
-        f"Megatron-Core {work.get('megatron', '?')}, PyTorch {work.get('torch', '?')}"
-    )
-    if comparison.scaled.first.gpu_name:
-        model += f"; {comparison.scaled.first.gpu_name}"
-    lines = [wrap("  work: ", model)]
-    for arm in (comparison.baseline, comparison.scaled):
-        more = f" and {len(arm.runs) - 1} more" if len(arm.runs) > 1 else ""
-        lines.append(wrap("  runs: ", f"{arm.gpus}: {arm.first.path}{more}"))
-    lines.append(wrap("  left out: ", left_out(comparison.scaled)))
-    lines += [wrap("  note: ", note) for note in comparison.notes]
+def table(comparisons: Sequence[Comparison], style: Style) -> str:
+    """Return the arms side by side, or one below the other when they are many."""
+    if len(comparisons) >= MOST_COLUMNS:
+        return rows_of_arms(comparisons, style)
+    rows = figure_rows(comparisons)
+    last = [""] * len(rows)
+    if len(comparisons) == 1:  # the first lines say speedup and range already
+        rows = rows[2:]
+        last = ["", f"{comparisons[0].estimate.speedup:.2f}x"]
+    rows = [Row(title="", cells=tuple(arm_titles(comparisons))), *rows]
+    width = (WIDTH - 8 - TITLE_WIDTH) // 2 if len(comparisons) == 1 else 17
+    lines = []
+    for number, row in enumerate(rows):
+        cells = "".join(f"{style.signs(cell):>{width}}" for cell in row.cells)
+        end = last[number - 1] if 0 < number <= len(last) else ""
+        lines.append(f"  {style.signs(row.title):<{TITLE_WIDTH - 2}}{cells}  {end}".rstrip())
     return "\n".join(lines)
 
 
-def left_out(arm: Arm) -> str:
-    """Return which steps do not count, and why."""
-    parts = []
-    for dropped in arm.first.throughput.dropped:
-        steps = f"step {dropped.first}"
-        if dropped.last > dropped.first:
-            steps = f"steps {dropped.first}-{dropped.last}"
-        parts.append(f"{steps} ({dropped.reason})")
-    return "; ".join(parts)
+def rows_of_arms(comparisons: Sequence[Comparison], style: Style) -> str:
+    """Return one row an arm, with its own verdict."""
+    lines = ["   GPUs   step ms  samples/s     tokens/s  speedup (possible range)  efficiency"]
+    outcomes = ["", *(one.outcome for one in comparisons)]
+    for place, arm in enumerate(arms_of(comparisons)):
+        step, rate, tokens = (
+            number(arm, name)
+            for name in ("step_time_ms", "undisturbed_samples_per_second", "tokens_per_second")
+        )
+        speedup, possible, efficiency = "1.00x", "", "1.00"
+        if place:
+            one = comparisons[place - 1]
+            speedup, efficiency = f"{one.estimate.speedup:.2f}x", f"{one.efficiency:.2f}"
+            possible = style.signs(f"{one.estimate.low:.2f} - {one.estimate.high:.2f}")
+        line = f"{arm.gpus:>7}{step:>10}{rate:>11}{tokens:>13}{speedup:>9}{possible:>16}"
+        word = outcomes[place]
+        mark = style.paint({"inconclusive": "?"}.get(word, word).upper(), word) if word else ""
+        lines.append(f"{line}{efficiency:>8}  {mark}".rstrip())
+    rows = {row.title.strip(): row for row in figure_rows(comparisons)}
+    for title in ("samples a step", "MFU (of the bf16 peak)", "loss, first -> last"):
+        if row := rows.get(title):
+            ends = f"{row.cells[0]} on {comparisons[0].baseline.gpus}, {row.cells[-1]} on "
+            text = f"{ends}{comparisons[-1].scaled.gpus}"
+            lines.append(wrap(style.signs(f"  {title}: "), style.signs(text)))
+    return "\n".join(lines)
 
 
-def next_step(comparison: Comparison) -> str:
-    """Return the most useful thing to do now."""
-    failed = {gate.name for gate in comparison.gates if gate.outcome == "fail"}
-    if comparison.estimate.speedup > comparison.gpu_ratio * 1.03:
-        return "more than ideal: the baseline was held back; run it again on an idle machine"
-    if comparison.gates[0].outcome == "inconclusive":
-        if comparison.estimate.pairs > 1:
-            return "more rounds: dpbench bench --gpus 1,2 --until decided, on an idle machine"
-        return "repeat in turns, which one pair cannot replace: dpbench bench --gpus 1,2 --repeat 3"
-    if "speedup" in failed:
-        return (
-            "give each GPU more work a step: a larger training.micro_batch_size and "
-            "global_batch_size, the same in both runs"
-        )
-    if "losses agree" in failed:
-        return "check that both runs read the same data with the same seed and precision"
-    if failed:
-        return (
-            "the speed is fine; the loss gate is about learning: a higher learning rate or more "
-            "steps (--set training.lr=6e-4), or set checks.max_final_loss to what you expect"
-        )
-    if comparison.estimate.pairs > 1:
-        return "nothing to mend"
-    return "nothing to mend; dpbench bench --gpus 1,2 --repeat 3 says how stable the figure is"
+def number(arm: Arm, name: str) -> str:
+    """Return a figure of an arm, a dash when it is not known."""
+    value = arm.typical(name)
+    return "-" if value is None else f"{value:,.1f}" if value < 1e4 else f"{value:,.0f}"
+
+
+def gates(comparisons: Sequence[Comparison], style: Style) -> str:
+    """Return each gate with its outcome; of many, those that did not pass."""
+    found, many = gate_list(comparisons), len(comparisons) > 1
+    shown = [(arm, gate) for arm, gate in found if not many or gate.outcome != "pass"]
+    lines = []
+    for arm, gate in shown:
+        word = f"  {gate.outcome.upper():<13}"
+        text = f"{arm}: {gate.name}" if many else gate.name
+        line = wrap(word, f"{text}: {style.signs(gate.reason)}")
+        lines.append(line.replace(word.strip(), style.paint(word.strip(), gate.outcome), 1))
+    if passed := len(found) - len(shown):
+        lines.append(f"  {style.paint('PASS', 'pass')}         {passed} other conditions")
+    return "\n".join(lines)
+
+
+def details(comparisons: Sequence[Comparison]) -> str:
+    """Return what was compared, what was left out, and what else to know."""
+    scaled = deciding(comparisons).scaled
+    lines = [wrap("  work: ", describe_work(scaled.first))]
+    for arm in arms_of(comparisons):
+        more = f" and {len(arm.runs) - 1} more" if len(arm.runs) > 1 else ""
+        lines.append(wrap("  runs: ", f"{arm.gpus}: {arm.first.path}{more}"))
+    parts = [
+        f"{steps} ({reason})" for steps, reason in list_left_out(scaled.first.throughput.dropped)
+    ]
+    lines.append(wrap("  left out: ", "; ".join(parts)))
+    remarks = list_remarks(comparisons)
+    lines += [wrap("  note: ", remark) for remark in remarks[:MOST_REMARKS]]
+    if more_notes := len(remarks[MOST_REMARKS:]):
+        lines.append(f"  note: {more_notes} more notes are in --markdown, --json and --html")
+    return "\n".join(lines)
+
+
+def advice(comparisons: Sequence[Comparison]) -> str:
+    """Return the most likely reason for a loss and what to try."""
+    lines = [wrap("next: ", next_step(comparisons))]
+    if reason := reason_for_loss(deciding(comparisons)):
+        lines.insert(0, wrap("why:  ", reason))
+    return "\n".join(lines)
 
 
 def wrap(label: str, text: str) -> str:

@@ -1,0 +1,115 @@
+"""The figures of several arms as rows of text, the same in every kind of report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from dpbench.compare import Arm, Comparison
+from dpbench.gpu_record import peak_memory_mib, usual_utilization_percent
+from dpbench.report.words import arms_of, devices, micro_batches
+from dpbench.runs import LoggedRun
+
+UNKNOWN = "-"
+SMALLEST = ("0", "0.0", "0.0%")
+"""Figures that are too small for their format say nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A figure of each arm, as text."""
+
+    title: str
+    cells: tuple[str, ...]
+
+
+def figure_rows(comparisons: Sequence[Comparison]) -> list[Row]:
+    """Return the figures that are known of at least one arm; those of repeats are their median."""
+    arms = arms_of(comparisons)
+    speedups = [f"{one.estimate.speedup:.2f}x" for one in comparisons]
+    ranges = [f"{one.estimate.low:.2f}x - {one.estimate.high:.2f}x" for one in comparisons]
+    efficiencies = [f"{one.efficiency:.2f}" for one in comparisons]
+    rows = [
+        Row(title="speedup", cells=("1.00x", *speedups)),
+        Row(title="  possible range", cells=("", *ranges)),
+        Row(title="scaling efficiency", cells=("1.00", *efficiencies)),
+        typical(arms, "samples/s, undisturbed", "undisturbed_samples_per_second"),
+        typical(arms, "samples/s, median", "samples_per_second"),
+        typical(arms, "tokens/s", "tokens_per_second", "{:,.0f}"),
+        typical(arms, "TFLOP/s per GPU", "tflops_per_gpu"),
+        typical(arms, "MFU (of the bf16 peak)", "mfu", "{:.1%}"),
+        typical(arms, "step time, median (ms)", "step_time_ms"),
+        each("  its quartiles", arms, span),
+        each("samples a step", arms, batch),
+        largest(arms, "peak memory per GPU (GiB)", memory_gib, "{:.1f}"),
+        largest(arms, "GPU utilisation", utilization, "{:.0%}"),
+        each("loss, first -> last", arms, losses),
+    ]
+    return [row for row in rows if set(row.cells) != {UNKNOWN}]
+
+
+def each(title: str, arms: Sequence[Arm], show: Callable[[Arm], str]) -> Row:
+    """Return a row of what `show` says of each arm."""
+    return Row(title=title, cells=tuple(map(show, arms)))
+
+
+def typical(arms: Sequence[Arm], title: str, name: str, form: str = "{:,.1f}") -> Row:
+    """Return the median over the runs of each arm."""
+    return each(title, arms, lambda arm: known(arm.typical(name), form))
+
+
+def largest(
+    arms: Sequence[Arm], title: str, read: Callable[[LoggedRun], float | None], form: str
+) -> Row:
+    """Return the largest value over the runs of each arm."""
+
+    def show(arm: Arm) -> str:
+        values = [value for run in arm.runs if (value := read(run)) is not None]
+        return known(max(values, default=None), form)
+
+    return each(title, arms, show)
+
+
+def known(value: float | None, form: str) -> str:
+    """Return a figure as text, a dash for one that is unknown or too small to tell."""
+    text = UNKNOWN if value is None else form.format(value)
+    return UNKNOWN if text in SMALLEST else text
+
+
+def memory_gib(run: LoggedRun) -> float | None:
+    """Return the peak memory: what PyTorch allocated, else what the GPU had in use."""
+    mib = run.log.facts.peak_memory_mb or peak_memory_mib(run.gpu_record)
+    return mib / 1024 if mib else None
+
+
+def utilization(run: LoggedRun) -> float | None:
+    """Return the usual utilisation of the GPUs, a ratio."""
+    percent = usual_utilization_percent(run.gpu_record)
+    return None if percent is None else percent / 100
+
+
+def span(arm: Arm) -> str:
+    """Return the quartiles of the step time, the widest of the runs."""
+    quartiles = [run.step_time_ms_quartiles for run in arm.throughputs]
+    return f"{min(q[0] for q in quartiles):,.1f} - {max(q[1] for q in quartiles):,.1f}"
+
+
+def batch(arm: Arm) -> str:
+    """Return how a step's samples are divided: GPUs x micro batches x micro batch size."""
+    total, passes = arm.first.throughput.global_batch_size, micro_batches(arm.first)
+    if not passes:
+        return str(total)
+    return f"{total} = {arm.gpus} x {passes} x {arm.first.work['micro_batch_size']}"
+
+
+def losses(arm: Arm) -> str:
+    """Return the loss of the first and of the last logged interval that have one."""
+    first, last = arm.first.throughput.first_loss, arm.first.throughput.last_loss
+    if first is None:
+        return UNKNOWN
+    return f"{first:.2f} -> {'none' if last is None else f'{last:.2f}'}"
+
+
+def arm_titles(comparisons: Sequence[Comparison]) -> list[str]:
+    """Return the heading of each arm."""
+    return [devices(arm) for arm in arms_of(comparisons)]

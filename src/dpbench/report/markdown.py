@@ -1,0 +1,87 @@
+"""The verdict as GitHub Markdown, to paste into an issue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from dpbench.compare import Comparison
+from dpbench.report.figures import arm_titles, figure_rows
+from dpbench.report.words import (
+    arms_of,
+    certainty,
+    deciding,
+    describe_work,
+    devices,
+    gate_list,
+    headline,
+    list_left_out,
+    list_remarks,
+    next_step,
+    overall,
+    reason_for_loss,
+)
+
+SPECIAL = re.compile(r"([\\`*_\[\]<|])")
+
+
+def render_markdown(comparisons: Sequence[Comparison]) -> str:
+    """Return verdict, figures, gates, what was left out, and what to do next."""
+    one = deciding(comparisons)
+    reason = reason_for_loss(one)
+    blocks = [
+        f"## {overall(comparisons).upper()}: {escape(headline(comparisons))}",
+        f"How sure: {escape(certainty(one))}.",
+        figures(comparisons),
+        gates(comparisons),
+        f"**Why:** {escape(reason)}." if reason else "",
+        f"**Next:** {escape(next_step(comparisons))}.",
+        f"Work: {escape(describe_work(one.scaled.first))}.",
+        runs(comparisons),
+        "\n".join(f"- Note: {escape(remark)}" for remark in list_remarks(comparisons)),
+    ]
+    return "\n\n".join(block for block in blocks if block) + "\n"
+
+
+def figures(comparisons: Sequence[Comparison]) -> str:
+    """Return the figures of every arm."""
+    titles = arm_titles(comparisons)
+    lines = [line(["", *titles]), line(["---", *("---:" for _ in titles)])]
+    lines += [
+        line([escape(row.title.strip()), *map(escape, row.cells)]) for row in figure_rows(comparisons)
+    ]
+    return "\n".join(lines)
+
+
+def gates(comparisons: Sequence[Comparison]) -> str:
+    """Return every gate with its outcome."""
+    lines = [line(["Condition", "Arm", "Outcome", "Figures"]), line(["---"] * 4)]
+    lines += [
+        line([escape(gate.name), arm, gate.outcome.upper(), escape(gate.reason)])
+        for arm, gate in gate_list(comparisons)
+    ]
+    return "\n".join(lines)
+
+
+def runs(comparisons: Sequence[Comparison]) -> str:
+    """Return every run with what was left out of it."""
+    lines = [line(["Run", "Arm", "Intervals that count", "Left out"]), line(["---"] * 4)]
+    for arm in arms_of(comparisons):
+        for run in arm.runs:
+            parts = [
+                f"{steps} ({reason})" for steps, reason in list_left_out(run.throughput.dropped)
+            ]
+            intervals = str(run.throughput.intervals)
+            cells = [escape(str(run.path)), devices(arm), intervals, escape("; ".join(parts))]
+            lines.append(line(cells))
+    return "\n".join(lines)
+
+
+def line(cells: Sequence[str]) -> str:
+    """Return a row of a table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def escape(text: str) -> str:
+    """Return text that Markdown shows as it is, on one line."""
+    return SPECIAL.sub(r"\\\1", " ".join(text.split()))
