@@ -1,0 +1,166 @@
+"""What is typed right and cannot train: refused with the key's place, before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dpbench.arithmetic import divide_gpus, work_out
+from dpbench.config import Config
+
+MAX_INCREMENTS = 1000
+LARGEST_HINT = 4096
+RAMP_UP_LAST = (0, 17)
+"""Megatron-Core from 0.18 on parses --rampup-batch-size and never reads it."""
+
+
+def check_meaning(config: Config, gpu_counts: Sequence[int], *, version: str) -> None:
+    """Refuse a configuration that cannot train at each of the GPU counts. Errors: ConfigError.
+
+    `version` is Megatron-Core's.
+    """
+    check_model(config)
+    check_division(config)
+    check_schedule(config)
+    check_evaluation(config)
+    for gpus in gpu_counts:
+        if config.training.rampup_batch_size:
+            check_ramp_up(config, gpus, version)
+        work_out(config, gpus)
+
+
+def check_model(config: Config) -> None:
+    """Refuse a model whose sizes do not fit together."""
+    model = config.model
+    if model.hidden_size % model.num_attention_heads and not config.flag("kv-channels"):
+        heads = model.num_attention_heads
+        below, above = (model.hidden_size // heads + more for more in (0, 1))
+        near = " or ".join(str(heads * size) for size in (below, above) if size)
+        message = f"{model.hidden_size} is not divisible by {heads} attention heads"
+        raise config.error("model.hidden_size", message, hint=f"use {near}")
+    positions = model.max_position_embeddings
+    if positions is not None and positions < model.seq_length:
+        hint = f"leave it out, or set it to {model.seq_length} or more"
+        message = f"{positions} is below seq_length {model.seq_length}"
+        raise config.error("model.max_position_embeddings", message, hint=hint)
+
+
+def check_division(config: Config) -> None:
+    """Refuse parallel sizes that do not divide what they share out."""
+    model, parallel = config.model, config.parallel
+    tensor, context = parallel.tensor_model_parallel_size, parallel.context_parallel_size
+    pipeline = parallel.pipeline_model_parallel_size
+    parts = 2 * context if context > 1 else 1  # a GPU takes one early and one late part
+    groups = config.flag("num-query-groups")
+    shared = [
+        ("tensor_model_parallel_size", tensor, "attention heads", model.num_attention_heads),
+        ("tensor_model_parallel_size", tensor, "hidden size", model.hidden_size),
+        ("pipeline_model_parallel_size", pipeline, "layers", model.num_layers),
+        ("context_parallel_size", parts, "tokens of a sample", model.seq_length),
+    ]
+    if isinstance(groups, int) and config.flag("group-query-attention"):
+        shared.append(("tensor_model_parallel_size", tensor, "query groups", groups))
+    for key, divisor, what, total in shared:
+        if total % divisor:
+            own = getattr(parallel, key)
+            factor = divisor // own
+            sizes = range(2, min(own, LARGEST_HINT))
+            fitting = [1, *(size for size in sizes if total % (size * factor) == 0)]
+            message = f"{own} does not divide {total} {what}"
+            if factor > 1:
+                message = f"{own} x {factor} does not divide {total} {what}"
+            hint = f"use {fitting[-1]}, or change the number of {what}"
+            raise config.error(f"parallel.{key}", message, hint=hint)
+
+
+def check_schedule(config: Config) -> None:
+    """Refuse a learning rate that rises for longer than the run or than its decay."""
+    training = config.training
+    if training.min_lr > training.lr:
+        message = f"{training.min_lr} is above lr {training.lr}"
+        raise config.error("training.min_lr", message, hint="set min_lr to lr or less")
+    if training.lr_warmup_iters and config.flag("lr-warmup-fraction") is not None:
+        message = "lr_warmup_iters and lr-warmup-fraction are both given"
+        raise config.error("training.lr_warmup_iters", message, hint="leave one of them out")
+    if training.train_samples:
+        for key in ("lr_warmup_iters", "lr_decay_iters"):
+            if getattr(training, key):
+                sibling = key.replace("_", "-").replace("iters", "samples")
+                hint = f"leave it out, and set {sibling} under megatron:"
+                message = "counts steps, but the run is counted in train_samples"
+                raise config.error(f"training.{key}", message, hint=hint)
+        return
+    decay = training.lr_decay_iters or training.train_iters or 0
+    if training.lr_warmup_iters >= decay:
+        named = "lr_decay_iters" if training.lr_decay_iters else "train_iters"
+        message = f"{training.lr_warmup_iters} warm-up steps, but {named} is {decay}"
+        raise config.error("training.lr_warmup_iters", message, hint=f"use less than {decay}")
+
+
+def check_evaluation(config: Config) -> None:
+    """Refuse evaluations without validation data: Megatron then fails after the training."""
+    weights = config.data.split.split(",")
+    without = len(weights) < 2 or not weights[1].strip(" 0.")
+    if config.training.eval_iters and without:
+        message = f"{config.data.split!r} leaves no validation data for eval_iters"
+        hint = "give validation a weight, or set training.eval_iters=0"
+        raise config.error("data.split", message, hint=hint)
+
+
+def check_ramp_up(config: Config, gpus: int, version: str) -> None:
+    """Refuse a ramp-up that Megatron would ignore or stop at. `version` is Megatron-Core's."""
+    key, training = "training.rampup_batch_size", config.training
+    start, increment, _ = training.rampup_batch_size or (0, 0, 0)
+    leave_out = "leave it out: a ramp spoils a comparison of speeds anyway"
+    if minor_version(version) > RAMP_UP_LAST:
+        message = f"Megatron-Core {version} parses --rampup-batch-size and ignores it"
+        raise config.error(key, message, hint=leave_out)
+    if not training.train_samples:
+        message = "Megatron ramps up only in a run that is counted in train_samples"
+        raise config.error(key, message, hint=f"give train_samples, or {leave_out}")
+    size = divide_gpus(config, gpus)
+    unit = training.micro_batch_size * size
+    batch = training.global_batch_size or unit * (training.micro_batches_per_step or 1)
+    for name, value in (("start", start), ("increment", increment)):
+        if value % unit:
+            message = (
+                f"{name} {value} is impossible on {gpus} GPUs: not divisible by micro_batch_size "
+                f"{training.micro_batch_size} x data parallel size {size}"
+            )
+            near = (value // unit + 1) * unit
+            raise config.error(key, message, hint=f"use {near}, or {leave_out}")
+    steps, rest = divmod(batch - start, increment)
+    if rest or not 1 <= steps <= MAX_INCREMENTS:
+        message = f"{start} does not reach the global batch size {batch} in steps of {increment}"
+        hint = f"end at {batch} in 1 to {MAX_INCREMENTS} steps, or {leave_out}"
+        raise config.error(key, message, hint=hint)
+
+
+def minor_version(version: str) -> tuple[int, int]:
+    """Return major and minor version; (0, 0) for text that has none.
+
+    >>> minor_version("0.17.0rc0")
+    (0, 17)
+    """
+    major, _, rest = version.partition(".")
+    minor = rest.partition(".")[0]
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+
+def check_precision(config: Config, capabilities: Sequence[tuple[int, int]]) -> None:
+    """Refuse a number format that one of the GPUs has no arithmetic for.
+
+    By compute capability: fp16 5.3, bf16 8.0 (Ampere), fp8 8.9 (Ada, Hopper). Source: CUDA C++
+    Programming Guide, arithmetic instructions. Errors: ConfigError.
+    """
+    needed = {"fp16": (5, 3), "bf16": (8, 0), "fp8": (8, 9)}
+    wanted: list[tuple[str, str]] = [("precision", config.precision)]
+    if config.flag("fp8-format") is not None:
+        wanted.append(("megatron.fp8-format", "fp8"))
+    weakest = min(capabilities, default=(99, 0))
+    for key, name in wanted:
+        if weakest < needed.get(name, (0, 0)):
+            least, found = (".".join(map(str, pair)) for pair in (needed[name], weakest))
+            can = [other for other in ("fp16", "fp32") if weakest >= needed.get(other, (0, 0))]
+            hint = f"use precision {can[0]}" if key == "precision" else "leave it out"
+            message = f"{name} needs compute capability {least}, and a GPU here has {found}"
+            raise config.error(key, message, hint=hint)
