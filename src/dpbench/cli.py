@@ -20,8 +20,23 @@ app = typer.Typer(
 )
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
-ConfigName = Annotated[
-    str, typer.Option("--config", "-c", help="Name of a configuration, or a YAML file.")
+DEFAULT_CONFIG = "wikitext2-gpt2"
+ConfigNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="NAME|FILE",
+        help=f"Configuration, {DEFAULT_CONFIG} by default; given again, it adds to the one before.",
+    ),
+]
+Device = Annotated[str | None, typer.Option(help="auto, cuda or cpu; launch.device by default.")]
+MegatronPath = Annotated[
+    str | None,
+    typer.Option(
+        help="A Megatron-LM checkout instead of the installed package.",
+        envvar="DPBENCH_MEGATRON",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -42,7 +57,7 @@ def version(
 
 @app.command()
 def prep(
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
     inputs: Annotated[
         list[Path] | None,
         typer.Option("--input", "-i", help="Text: .tokens, .txt or .jsonl; may be given again."),
@@ -58,7 +73,7 @@ def prep(
     from dpbench.config import load_config
     from dpbench.data.prepare import PrepareRequest, prepare
 
-    data = load_config(config, overrides or ()).data
+    data = load_config(config or [DEFAULT_CONFIG], overrides or ()).data
     request = PrepareRequest(
         output=output or Path(data.path),
         inputs=tuple(inputs or ()),
@@ -75,17 +90,9 @@ def prep(
 @app.command()
 def run(
     gpus: Annotated[int, typer.Option(help="GPUs, one process each; processes on CPU.")],
-    config: ConfigName = "wikitext2-gpt2",
-    device: Annotated[
-        str | None, typer.Option(help="auto, cuda or cpu; launch.device by default.")
-    ] = None,
-    megatron: Annotated[
-        str | None,
-        typer.Option(
-            help="A Megatron-LM checkout instead of the installed package.",
-            envvar="DPBENCH_MEGATRON",
-        ),
-    ] = None,
+    config: ConfigNames = None,
+    device: Device = None,
+    megatron: MegatronPath = None,
     runs: RunsFolder = Path("runs"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and start nothing.")
@@ -95,19 +102,109 @@ def run(
     """Train once with Megatron-LM and keep log, command and results."""
     from dpbench.config import load_config
     from dpbench.launch import plan_launch
+    from dpbench.named_configs import title_of
+    from dpbench.render import render_launches
     from dpbench.training import train
 
+    names = config or [DEFAULT_CONFIG]
+    chosen = all_overrides(overrides, device, megatron)
+    launch = plan_launch(load_config(names, chosen), gpus=gpus)
+    if dry_run:
+        typer.echo(render_launches([launch], title_of(names)), nl=False)
+        return
+    for note in launch.notes:
+        typer.echo(f"note: {note}", err=True)
+    folder = train(launch, name=title_of(names), runs=runs, show=sys.stderr)
+    typer.echo(folder)
+
+
+def all_overrides(
+    overrides: list[str] | None, device: str | None, megatron: str | None
+) -> list[str]:
+    """Return `--set` with what has an option of its own behind it."""
     chosen = list(overrides or ())
     if device:
         chosen.append(f"launch.device={device}")
     if megatron:
         chosen.append(f"launch.megatron_path={megatron}")
-    launch = plan_launch(load_config(config, chosen), gpus=gpus)
-    if dry_run:
-        typer.echo(launch.shell_command(), nl=False)
+    return chosen
+
+
+@app.command()
+def render(
+    gpus: Annotated[str, typer.Option(metavar="N[,N...]", help="GPU counts.")] = "1",
+    config: ConfigNames = None,
+    device: Device = None,
+    megatron: MegatronPath = None,
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            "--diff", metavar="OTHER", help="Show only what differs from this configuration or run."
+        ),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Print the command of a run with its arithmetic; it works in any shell, without dpbench.
+
+    GPUs and dataset need not be here; what is therefore not known is said.
+    """
+    from dpbench.config import load_config
+    from dpbench.launch import plan_launch
+    from dpbench.named_configs import title_of
+    from dpbench.render import parse_counts, render_difference, render_launches
+    from dpbench.results import CONFIG_FILE
+
+    names = config or [DEFAULT_CONFIG]
+    chosen = all_overrides(overrides, device, megatron)
+    loaded = load_config(names, chosen)
+    launches = [plan_launch(loaded, gpus=one, on_paper=True) for one in parse_counts(gpus)]
+    if not diff:
+        typer.echo(render_launches(launches, title_of(names)), nl=False)
         return
-    folder = train(launch, name=Path(config).stem, runs=runs, show=sys.stderr)
-    typer.echo(folder)
+    path = str(Path(diff) / CONFIG_FILE) if Path(diff).is_dir() else diff
+    other = load_config(path, all_overrides(None, device, megatron))
+    for launch in launches:
+        beside = plan_launch(other, gpus=launch.gpus, on_paper=True)
+        pair = (title_of(names), Path(diff).name)
+        typer.echo(render_difference(launch, beside, pair), nl=False)
+
+
+@app.command()
+def flags(
+    pattern: Annotated[
+        str, typer.Argument(help="Part of a name, or of a help text; all flags when left out.")
+    ] = "",
+    megatron: MegatronPath = None,
+) -> None:
+    """Search the flags of the Megatron in use; any of them may stand under `megatron:`."""
+    from dpbench.megatron import find_megatron
+    from dpbench.options import load_options
+    from dpbench.render import render_options
+
+    found = find_megatron(megatron)
+    typer.echo(render_options(load_options(found), pattern, found.version), nl=False)
+
+
+@app.command()
+def configs(
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of a configuration.")
+    ] = False,
+) -> None:
+    """List the configurations that are found by name."""
+    from dpbench.named_configs import first_line, named_configs
+
+    if schema:
+        import json
+
+        from dpbench.config import json_schema
+
+        typer.echo(json.dumps(json_schema(), indent=2))
+        return
+    found = named_configs()
+    width = max(map(len, found), default=0)
+    for name, path in found.items():
+        typer.echo(f"{name:{width}}  {first_line(path)}".rstrip())
 
 
 @app.command()

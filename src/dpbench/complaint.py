@@ -14,6 +14,7 @@ from dpbench.errors import ConfigError
 from dpbench.yaml_source import Document, Keys
 
 FLAG_VALUE = "true, false, a number, a text, or a list of these; null leaves the flag out"
+RANK = {"extra_forbidden": 0, "missing": 2}
 PLAIN_WORDS = {
     "Input should be a valid integer": "must be a whole number",
     "Input should be a valid number": "must be a number",
@@ -31,7 +32,8 @@ def describe(error: ValidationError, document: Document, model: type[BaseModel])
     found: dict[Keys, ErrorDetails] = {}
     for problem in error.errors():  # a union yields one for each of its members
         found.setdefault(keys_of(problem), problem)
-    keys, problem = next(iter(found.items()))
+    # a mistyped key is also a missing one: tell the former
+    keys, problem = min(found.items(), key=lambda item: RANK.get(item[1]["type"], 1))
     message, hint = explain(keys, problem, model)
     if len(found) > 1:
         message += f" (and {len(found) - 1} more such)"

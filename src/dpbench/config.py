@@ -93,7 +93,7 @@ class Training(Section):
     lr: NonNegative
     """Learning rate after the warm-up."""
     min_lr: NonNegative = 0.0
-    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root"] = "cosine"
+    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = "cosine"
     lr_decay_iters: Count | None = None
     """Steps until the learning rate is at min_lr; the whole run when left out."""
     lr_warmup_iters: CountOrZero = 0
@@ -244,6 +244,7 @@ def set_value(document: Document, override: str) -> None:
         child = mapping.get(key)
         if child is None:
             child = mapping[key] = {}
+            document.places[keys[:depth]] = where
         if not isinstance(child, dict):
             section = ".".join(keys[:depth])
             hint = f"{section} is a value, not a section; write --set {section}=..."
@@ -261,8 +262,7 @@ def dump_config(config: Config) -> str:
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a configuration file, for editors."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Config.model_json_schema(),
-        "title": "dpbench configuration",
-    }
+    schema = Config.model_json_schema()
+    schema["properties"]["megatron"]["additionalProperties"] = False
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **schema, "title": "dpbench configuration"}

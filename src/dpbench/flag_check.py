@@ -108,7 +108,7 @@ class FlagCheck:
         """Return arguments that replace a flag, each checked like one that was given."""
         arguments: list[str] = []
         starts = [index for index, word in enumerate(words) if word in self.table.by_name]
-        for start, end in zip(starts, [*starts[1:], len(words)], strict=True):
+        for start, end in zip(starts, [*starts[1:], len(words)], strict=False):
             values: list[str | int | float] = [*words[start + 1 : end]]
             arguments += self.write(words[start], values or True)
         return arguments

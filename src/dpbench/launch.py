@@ -49,16 +49,13 @@ class Launch:
 
     def full_environment(self) -> dict[str, str]:
         """Return the whole environment of the command."""
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in NOT_INHERITED and not name.startswith(("TORCHELASTIC_", "SLURM_"))
-        }
+        dropped = not_inherited()
+        inherited = {name: value for name, value in os.environ.items() if name not in dropped}
         return inherited | dict(self.environment)
 
     def shell_lines(self) -> list[str]:
         """Return environment and command, shell-quoted: one setting or one flag a line."""
-        unset = "env " + " ".join(f"-u {name}" for name in NOT_INHERITED)
+        unset = "env " + " ".join(f"-u {name}" for name in not_inherited())
         lines = [unset, *(f"{name}={quote(value)}" for name, value in self.environment.items())]
         open_flag = False  # the line is a flag that further words belong to
         for word in self.command:
@@ -72,6 +69,13 @@ class Launch:
     def shell_command(self) -> str:
         """Return environment and command as text that can be pasted into a shell."""
         return " \\\n  ".join(self.shell_lines()) + "\n"
+
+
+def not_inherited() -> list[str]:
+    """Return the variables that a run must not see: those above, and what is here of launchers."""
+    prefixes = ("TORCHELASTIC_", "SLURM_")
+    found = [quote(name) for name in sorted(os.environ) if name.startswith(prefixes)]
+    return [*NOT_INHERITED, *found]
 
 
 def plan_launch(config: Config, *, gpus: int, on_paper: bool = False) -> Launch:
@@ -175,7 +179,10 @@ def choose_device(config: Config, gpus: int, notes: list[str] | None) -> str:
         hint = f"give --gpus {present} or less"
     if notes is None:
         raise SetupError(what, hint=hint)
-    notes.append(f"{what}: whether they can do {config.precision} is not known")
+    notes.append(
+        f"{what}: whether the GPUs can do {config.precision} is not known, "
+        "and the fusion flags follow what is installed here"
+    )
     return "cuda"
 
 

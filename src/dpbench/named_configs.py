@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from dpbench.complaint import nearest
@@ -52,3 +53,12 @@ def first_line(path: Path) -> str:
     with path.open(encoding="utf-8-sig", errors="replace") as lines:
         line = lines.readline(500).strip()
     return line.removeprefix("#").strip() if line.startswith("#") else ""
+
+
+def title_of(names: Sequence[str]) -> str:
+    """Return what a run of these configurations is called.
+
+    >>> title_of(["wikitext2-gpt2", "mine/h200.yaml"])
+    'wikitext2-gpt2+h200'
+    """
+    return "+".join(Path(name).stem for name in names)

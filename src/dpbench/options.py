@@ -39,12 +39,12 @@ class Option(BaseModel):
     """All spellings, with the dashes."""
     arity: int | Literal["+", "*"]
     """How many values it takes; 0 is a switch."""
-    type: Literal["int", "float", "bool"] | None
+    type: Literal["int", "float", "bool"] | None = None
     """None is text, or something that only Megatron can read."""
-    choices: tuple[str, ...] | None
-    default: str | None
-    help: str | None
-    negated: str | None
+    choices: tuple[str, ...] | None = None
+    default: str | None = None
+    help: str | None = None
+    negated: str | None = None
     """The spelling that switches a yes/no flag off."""
 
     @property
