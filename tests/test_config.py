@@ -11,11 +11,12 @@ from pathlib import Path
 import jsonschema
 import pytest
 import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from dpbench.config import Config, dump_config, json_schema, load_config
 from dpbench.errors import ConfigError, DpbenchError
 from dpbench.named_configs import first_line, named_configs, title_of
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 SMALL = """\
@@ -200,7 +201,7 @@ def test_anchors_and_merge_keys_work_and_what_a_mapping_says_itself_wins(write):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40)),
+        ("a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40)),
          "more than 10,000 values"),
         ("megatron: &a {b: *a}\n", "nested more than 20 deep"),
         ("megatron: &a [*a]\n", "nested more than 20 deep"),
@@ -309,7 +310,8 @@ def survives(*names: str, override: str = "training.seed=1") -> None:
     try:
         config = load_config(names, [override])
     except DpbenchError as error:
-        assert "\n" not in f"{error}{error.hint}".replace(override, "")
+        told = f"{error}{error.hint}"
+        assert told.isprintable()  # noqa: PT017
         return
     saved = Path(names[0]).with_name("saved.yaml")
     saved.write_text(dump_config(config), encoding="utf-8")

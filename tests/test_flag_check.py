@@ -6,12 +6,13 @@ import argparse
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from dpbench.config import load_config
 from dpbench.errors import ConfigError
 from dpbench.flag_check import FlagCheck
 from dpbench.options import OptionTable
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from tables import recorded
 
 NEW, OLD = recorded("0.19.0"), recorded("0.16.1")
