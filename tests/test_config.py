@@ -311,7 +311,7 @@ def survives(*names: str, override: str = "training.seed=1") -> None:
         config = load_config(names, [override])
     except DpbenchError as error:
         told = f"{error}{error.hint}"
-        assert told.isprintable()  # noqa: PT017
+        assert told.isprintable()
         return
     saved = Path(names[0]).with_name("saved.yaml")
     saved.write_text(dump_config(config), encoding="utf-8")

@@ -30,7 +30,7 @@ def config(tmp_path_factory):
 def check(config, table: OptionTable, name: str, value, key: str = "megatron.x"):
     """Return the arguments of one flag, and the notes about it."""
     one = FlagCheck(table=table, version=VERSIONS[id(table)], config=config)
-    return one.arguments_of(name, value, key), one.notes
+    return one.add(name, value, key), one.notes
 
 
 @pytest.mark.parametrize(
@@ -149,6 +149,16 @@ def test_a_flag_is_spelled_as_the_version_in_use_spells_it(
 def test_a_refusal_is_told_with_the_place_of_the_key(config):
     with pytest.raises(ConfigError, match=r"c\.yaml:\d+:3: megatron\.DDP-impl: "):
         check(config, NEW, "sequence-paralel", True, "megatron.DDP-impl")
+
+
+def test_an_option_that_two_keys_give_is_refused(config):
+    one = FlagCheck(table=NEW, version="0.19.0", config=config)
+    one.add("micro-batch-size", 4, "training.micro_batch_size")
+    one.add("save", "a", "megatron.save")
+    with pytest.raises(ConfigError) as caught:
+        one.add("batch-size", 8, "megatron.x")
+    assert "sets --micro-batch-size, as training.micro_batch_size does" in str(caught.value)
+    assert "leave megatron.x or training.micro_batch_size out" in caught.value.hint
 
 
 VALUES = (

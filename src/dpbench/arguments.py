@@ -75,16 +75,7 @@ def section_flags(values: Mapping[str, Any]) -> dict[str, FlagValue]:
 
 
 def check_own_flags(config: Config) -> None:
-    """Refuse a flag under `megatron:` that a key of its own sets, or that is given twice."""
-    seen: dict[str, str] = {}
-    for name in config.megatron:
-        if key := OWN_KEYS.get(plain(name)):
-            message = f"{key} sets this flag"
-            raise config.error(f"megatron.{name}", message, hint=f"write it as {key}")
-        if before := seen.get(plain(name)):
-            message = f"the same flag as megatron.{before}"
-            raise config.error(f"megatron.{name}", message, hint="keep one of the two")
-        seen[plain(name)] = name
+    """Refuse a flag under `megatron:` that a key of its own sets."""
 
 
 def render_arguments(
@@ -99,5 +90,5 @@ def render_arguments(
     arguments: list[str] = []
     for name, value in flags.items():
         key = f"megatron.{given[name]}" if name in given else OWN_KEYS.get(name, name)
-        arguments += check.arguments_of(name, value, key)
+        arguments += check.add(name, value, key)
     return arguments, check.notes

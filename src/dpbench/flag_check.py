@@ -41,10 +41,25 @@ class FlagCheck:
     """What was written otherwise than it was given."""
     key: str = ""
     """Key of the configuration that the flag at work comes from."""
+    given: dict[Option, str] = field(default_factory=dict)
+    """Key that each option was given by."""
 
-    def arguments_of(self, name: str, value: FlagValue, key: str) -> list[str]:
-        """Return the arguments that say `name: value` to this parser."""
+    def add(self, name: str, value: FlagValue, key: str) -> list[str]:
+        """Return the arguments that say `name: value`, which `key` configures, to this parser.
+
+        Refuses an option that another key has given: the last one would win quietly.
+        """
         self.key = key
+        arguments = self.arguments_of(name, value)
+        for word in arguments:
+            option = self.table.by_name.get(word.partition("=")[0])
+            if option and self.given.setdefault(option, key) != key:
+                message = f"sets {option.names[0]}, as {self.given[option]} does"
+                raise self.error(message, f"leave {key} or {self.given[option]} out")
+        return arguments
+
+    def arguments_of(self, name: str, value: FlagValue) -> list[str]:
+        """Return the arguments of one flag, translated where the parser spells it otherwise."""
         spelled = self.find(name)
         change = find_change(name)
         if change and (not spelled or (change.removed_in is None and change.becomes is not None)):

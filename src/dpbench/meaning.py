@@ -22,6 +22,7 @@ def check_meaning(config: Config, gpu_counts: Sequence[int], *, version: str) ->
     check_division(config)
     check_schedule(config)
     check_evaluation(config)
+    check_saving(config)
     for gpus in gpu_counts:
         if config.training.rampup_batch_size:
             check_ramp_up(config, gpus, version)
@@ -104,6 +105,14 @@ def check_evaluation(config: Config) -> None:
         message = f"{config.data.split!r} leaves no validation data for eval_iters"
         hint = "give validation a weight, or set training.eval_iters=0"
         raise config.error("data.split", message, hint=hint)
+
+
+def check_saving(config: Config) -> None:
+    """Refuse a checkpoint folder without an interval: Megatron stops at a bare assertion."""
+    interval = config.flag("save-interval") or config.flag("persistent-save-interval")
+    if config.flag("save") and not interval:
+        hint = "add --set megatron.save-interval=STEPS"
+        raise config.error("megatron.save", "given without save-interval", hint=hint)
 
 
 def check_ramp_up(config: Config, gpus: int, version: str) -> None:

@@ -92,14 +92,6 @@ def stop_signals_raise() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def free_port() -> int:
-    """Return a port of the loopback interface that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def check_port(port: int) -> None:
     """Refuse a rendezvous port that somebody listens on. Errors: SetupError."""
     with socket.socket() as probe:
