@@ -76,6 +76,10 @@ def section_flags(values: Mapping[str, Any]) -> dict[str, FlagValue]:
 
 def check_own_flags(config: Config) -> None:
     """Refuse a flag under `megatron:` that a key of its own sets."""
+    for name in config.megatron:
+        if key := OWN_KEYS.get(plain(name)):
+            message = f"{key} sets this flag"
+            raise config.error(f"megatron.{name}", message, hint=f"write it as {key}")
 
 
 def render_arguments(
