@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from dpbench.arguments import DataFlags, collect_flags, render_arguments
+from dpbench.arguments import collect_flags, render_arguments
 from dpbench.arithmetic import Arithmetic, train_share, work_out
 from dpbench.config import Config
-from dpbench.data.dataset import Dataset, check_split, open_dataset
-from dpbench.errors import SetupError
+from dpbench.data.dataset import Dataset
 from dpbench.fusions import check_installed, find_installed
-from dpbench.gpu import gpu_capabilities, gpu_names
+from dpbench.gpu import gpu_capabilities
+from dpbench.inputs import choose_device, data_flags, find_dataset
 from dpbench.meaning import check_meaning, check_precision
 from dpbench.megatron import CHILD, Megatron, extension_suffix, find_megatron
 from dpbench.options import load_options
@@ -117,73 +117,6 @@ def plan_launch(config: Config, *, gpus: int, on_paper: bool = False) -> Launch:
         command=(*launcher(gpus, port), *script, *arguments),
         environment=environment(config, gpus, device, megatron, port),
     )
-
-
-def find_dataset(config: Config, notes: list[str] | None) -> Dataset | None:
-    """Return the dataset of a run with its tokenizer.
-
-    Errors: SetupError when it is not there or cannot be split; on paper (with notes) a missing one
-    is noted.
-    """
-    try:
-        dataset = open_dataset(config.data.path, config.data.tokenizer)
-        if dataset.tokenizer is None:
-            hint = "name its folder: --set data.tokenizer=FOLDER"
-            raise SetupError(f"{dataset.prefix} comes without a tokenizer", hint=hint)
-    except SetupError as error:
-        if notes is None:
-            raise
-        notes.append(
-            f"{error}: --data-path and --tokenizer-model are where dpbench prep would put them, "
-            "--data-cache-path and the epochs are not known"
-        )
-        return None
-    check_split(dataset, config.data.split)
-    return dataset
-
-
-def data_flags(config: Config, dataset: Dataset | None) -> DataFlags:
-    """Return what the dataset gives to the command; for a missing one, what prep would make."""
-    if dataset and dataset.tokenizer:
-        cache = dataset.prefix.parent / "index-cache" / dataset.digest
-        return DataFlags(
-            prefix=str(dataset.prefix.resolve()),
-            tokenizer=str(dataset.tokenizer.resolve()),
-            cache=str(cache.resolve()),
-        )
-    folder = Path(config.data.path).absolute()
-    prefix = folder / f"{folder.name}_text_document"
-    return DataFlags(prefix=str(prefix), tokenizer=str(folder / "tokenizer"), cache=None)
-
-
-def choose_device(config: Config, gpus: int, notes: list[str] | None) -> str:
-    """Return cuda or cpu.
-
-    Errors: SetupError when the GPUs that are asked for are not there; on paper (with notes) that
-    is noted.
-    """
-    if gpus < 1:
-        raise SetupError(f"--gpus {gpus}", hint="give 1 or more")
-    if config.launch.device == "cpu":
-        return "cpu"
-    present = len(gpu_names())
-    if present >= gpus:
-        return "cuda"
-    what = "no NVIDIA GPU is visible here"
-    hint = (
-        "try dpbench run --config demo-cpu, a small model for CPU; "
-        "--device cpu trains this one on CPU, which takes hours"
-    )
-    if present:
-        what = f"--gpus {gpus}, but {present} visible here"
-        hint = f"give --gpus {present} or less"
-    if notes is None:
-        raise SetupError(what, hint=hint)
-    notes.append(
-        f"{what}: whether the GPUs can do {config.precision} is not known, "
-        "and the fusion flags follow what is installed here"
-    )
-    return "cuda"
 
 
 def launcher(gpus: int, port: int) -> list[str]:

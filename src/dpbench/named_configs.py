@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,10 +16,11 @@ def find_config(name: str) -> Path:
     Errors: ConfigError when there is none.
     """
     path = Path(name)
-    if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
+    if path.suffix in {".yaml", ".yml"} or os.sep in name:
         if path.is_file():
             return path
         what = "is not a file" if path.exists() else "does not exist"
+        what = "is a folder" if path.is_dir() else what
         raise ConfigError(f"{path}: {what}", hint=f"give a YAML file, or one of: {known_names()}")
     for folder in config_folders():
         if (candidate := folder / f"{name}.yaml").is_file():

@@ -112,7 +112,8 @@ def load_options(megatron: Megatron) -> OptionTable:
 
 def read_table(megatron: Megatron) -> OptionTable:
     """Ask the training interpreter for the table; takes seconds, for it imports torch."""
-    print(f"reading the options of Megatron-Core {megatron.version}", file=sys.stderr, flush=True)
+    if sys.stderr.isatty():
+        print(f"reading the options of Megatron-Core {megatron.version}", file=sys.stderr)
     checkout = [str(megatron.root)] if megatron.kind == "checkout" else []
     command = [sys.executable, str(PROGRAM), *checkout]
     status, output, errors = capture(command, timeout_seconds=READ_SECONDS)
