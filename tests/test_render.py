@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -200,6 +201,28 @@ def test_configurations_are_listed_with_what_they_are_for(dpbench: Dpbench, tmp_
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "mine.yaml").write_text("model: {}\n")
     assert "mine" in dpbench("configs").stdout.splitlines()
+
+
+def test_bash_reads_every_word_as_it_was_meant(tiny_config: Path) -> None:
+    launch = plan_launch(load_config(str(tiny_config)), gpus=1)
+    values = ["a b", "it's", '"', "$HOME", "`id`", "a\nb", "!x", "", "é", "\\", "*", "~", "-1", "#"]
+    words = [word for value in values for word in ("--flag", value)]
+    odd = replace(launch, command=("printf", "%s\\0", *words), environment={"A_B": "x 'y'\n$z"})
+    done = subprocess.run(["bash", "-c", odd.shell_command()], capture_output=True, check=True)
+    assert done.stdout.decode().split("\0")[:-1] == words
+    shown = replace(launch, command=("printenv", "A_B"), environment=odd.environment)
+    done = subprocess.run(["bash", "-c", shown.shell_command()], capture_output=True, check=True)
+    assert done.stdout.decode() == "x 'y'\n$z\n"
+
+
+def test_comments_stay_comments_whatever_a_name_or_value_holds(tiny_config: Path) -> None:
+    override = 'megatron.tiktoken-special-tokens="a\\nid\\n"'
+    launch = plan_launch(load_config(str(tiny_config), [override]), gpus=1)
+    assert any("\n" in note for note in launch.notes)
+    text = render_launches([launch], "x\nid")
+    comments, _, command = text.partition("\n\n")
+    assert all(line.startswith("#") for line in comments.splitlines())
+    assert "id" in command
 
 
 def test_a_translated_flag_is_noted(tiny_config: Path) -> None:

@@ -55,7 +55,7 @@ class Launch:
 
     def shell_lines(self) -> list[str]:
         """Return environment and command, shell-quoted: one setting or one flag a line."""
-        unset = "env " + " ".join(f"-u {name}" for name in not_inherited())
+        unset = "env " + " ".join(f"-u {quote(name)}" for name in not_inherited())
         lines = [unset, *(f"{name}={quote(value)}" for name, value in self.environment.items())]
         open_flag = False  # the line is a flag that further words belong to
         for word in self.command:
@@ -74,8 +74,7 @@ class Launch:
 def not_inherited() -> list[str]:
     """Return the variables that a run must not see: those above, and what is here of launchers."""
     prefixes = ("TORCHELASTIC_", "SLURM_")
-    found = [quote(name) for name in sorted(os.environ) if name.startswith(prefixes)]
-    return [*NOT_INHERITED, *found]
+    return [*NOT_INHERITED, *(name for name in sorted(os.environ) if name.startswith(prefixes))]
 
 
 def plan_launch(config: Config, *, gpus: int, on_paper: bool = False) -> Launch:

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from dpbench.arithmetic import Arithmetic, scaling_of
 from dpbench.complaint import nearest
-from dpbench.errors import SetupError
+from dpbench.errors import SetupError, one_line
 from dpbench.flag_history import find_change
 from dpbench.launch import Launch
 from dpbench.options import OptionTable, plain
@@ -32,7 +32,8 @@ def render_launches(launches: Sequence[Launch], name: str) -> str:
     lines += table([("", *(title(launch) for launch in launches)), *arithmetic_rows(launches)])
     lines += scaling_lines([launch.numbers for launch in launches])
     lines += [f"note: {note}" for note in unique(note for one in launches for note in one.notes)]
-    text = "".join(f"# {line}".rstrip() + "\n" for line in lines)
+    # a line break in a comment would be a command when the text is pasted
+    text = "".join(f"# {one_line(line)}".rstrip() + "\n" for line in lines)
     commands = [f"# {title(one)}\n{one.shell_command()}" for one in launches]
     return text + "\n" + "\n".join(commands)
 
