@@ -38,6 +38,7 @@ class DataFlags:
     tokenizer: str | None
     cache: str | None
     """Folder of Megatron's index of samples; its name carries the digest of the data."""
+    tokenizer_type: str = "HuggingFaceTokenizer"
 
 
 def collect_flags(
@@ -58,7 +59,7 @@ def collect_flags(
         "data-path": data.prefix,
         "data-cache-path": data.cache,
         "split": config.data.split,
-        "tokenizer-type": "HuggingFaceTokenizer",
+        "tokenizer-type": data.tokenizer_type,
         "tokenizer-model": data.tokenizer,
         "log-throughput": True,
     }
