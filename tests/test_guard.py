@@ -26,6 +26,11 @@ orphan = subprocess.run(
      f"stdout=subprocess.DEVNULL).pid)"],
     stdout=subprocess.PIPE, text=True,
 ).stdout.strip()
+def is_deaf(pid):
+    [ignored] = [line.split()[1] for line in open(f"/proc/{pid}/status") if "SigIgn" in line]
+    return int(ignored, 16) >> (signal.SIGTERM - 1) & 1
+while not (is_deaf(child.pid) and is_deaf(orphan)):
+    time.sleep(0.01)
 print(child.pid, orphan, flush=True)
 """
 
@@ -42,18 +47,7 @@ def start(code: str, grace: str = "1") -> subprocess.Popen[str]:
 
 def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
     assert process.stdout
-    found = [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
-    deadline = time.monotonic() + 20
-    while not all(is_deaf(child) for child in found) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    return found
-
-
-def is_deaf(process: psutil.Process) -> bool:
-    """Tell whether the process ignores SIGTERM by now."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    [ignored] = [line.split()[1] for line in status.splitlines() if line.startswith("SigIgn")]
-    return bool(int(ignored, 16) >> (signal.SIGTERM - 1) & 1)
+    return [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
 
 
 def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
