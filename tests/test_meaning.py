@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pynvml
 import pytest
 
 from dpbench.config import Config, load_config
 from dpbench.errors import ConfigError
+from dpbench.gpu import gpu_capabilities
 from dpbench.meaning import check_meaning, check_precision, minor_version
 
 BY_SAMPLES = (
@@ -51,6 +53,7 @@ def configure(*overrides: str) -> Config:
         (("parallel.context_parallel_size=2", "model.seq_length=511"),
          "2 x 2 does not divide 511 tokens", "use 1"),
         (("parallel.tensor_model_parallel_size=2147483647",), "does not divide 12", "use 12"),
+        (("megatron.save=c",), "megatron.save: given without save-interval", "save-interval=STEPS"),
         (("data.split=100,0,0",), "leaves no validation data for eval_iters", "eval_iters=0"),
         (("data.split='100'",), "leaves no validation data for eval_iters", "eval_iters=0"),
         (("training.global_batch_size=18",), "18 is not divisible", "use 16 or 24"),
@@ -71,6 +74,7 @@ def test_what_cannot_train_is_refused(overrides: tuple[str, ...], message: str, 
         ("data.split=100,0,0", "training.eval_iters=0"),
         ("data.split=98,0.5,0",),
         BY_SAMPLES,
+        ("megatron.save=c", "megatron.persistent_save_interval=5"),
         ("parallel.context_parallel_size=2",),
         ("parallel.pipeline_model_parallel_size=2",),
     ],
@@ -142,6 +146,19 @@ def test_a_precision_that_every_gpu_computes_passes(precision: str) -> None:
     config = configure(f"precision={precision}")
     check_precision(config, [(8, 0), (9, 0), (10, 3)])
     check_precision(config, [])
+
+
+def test_the_capabilities_are_those_of_the_visible_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [[9, 0], [8, 0], [7, 0]]
+    monkeypatch.setattr(pynvml, "nvmlInit", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlShutdown", lambda: None)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: len(found))
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCudaComputeCapability", found.__getitem__)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    assert gpu_capabilities() == [(7, 0), (9, 0)]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert gpu_capabilities() == [(9, 0), (8, 0), (7, 0)]
 
 
 def test_versions() -> None:
