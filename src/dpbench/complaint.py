@@ -47,7 +47,7 @@ def keys_of(problem: ErrorDetails) -> Keys:
 
 def explain(keys: Keys, problem: ErrorDetails, model: type[BaseModel]) -> tuple[str, str]:
     """Return what is wrong and what to do about it."""
-    dotted, kind = ".".join(keys), problem["type"]
+    dotted, kind = cut(".".join(keys)), problem["type"]
     if kind == "extra_forbidden":
         return f"unknown key {dotted}", suggest_key(keys, model)
     if kind == "missing":
@@ -78,7 +78,11 @@ def show(value: Any) -> str:
     words = {None: "empty", True: "true", False: "false"}
     if value is None or isinstance(value, bool):
         return words[value]
-    text = repr(value)
+    return cut(repr(value))
+
+
+def cut(text: str) -> str:
+    """Return text that fits on a line with other words."""
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

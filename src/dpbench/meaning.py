@@ -9,6 +9,12 @@ from dpbench.config import Config
 
 MAX_INCREMENTS = 1000
 LARGEST_HINT = 4096
+UNEVEN_PIPELINES = (
+    "decoder-first-pipeline-num-layers decoder-last-pipeline-num-layers "
+    "pipeline-model-parallel-layout account-for-embedding-in-pipeline-split "
+    "account-for-loss-in-pipeline-split"
+).split()
+"""Flags that lay out a pipeline whose stages are not equal."""
 RAMP_UP_LAST = (0, 17)
 """Megatron-Core from 0.18 on parses --rampup-batch-size and never reads it."""
 
@@ -46,31 +52,44 @@ def check_model(config: Config) -> None:
 
 
 def check_division(config: Config) -> None:
-    """Refuse parallel sizes that do not divide what they share out."""
+    """Refuse parallel sizes that do not divide what they share out, as Megatron refuses them."""
     model, parallel = config.model, config.parallel
     tensor, context = parallel.tensor_model_parallel_size, parallel.context_parallel_size
-    pipeline = parallel.pipeline_model_parallel_size
-    parts = 2 * context if context > 1 else 1  # a GPU takes one early and one late part
-    groups = config.flag("num-query-groups")
     shared = [
         ("tensor_model_parallel_size", tensor, "attention heads", model.num_attention_heads),
-        ("tensor_model_parallel_size", tensor, "hidden size", model.hidden_size),
-        ("pipeline_model_parallel_size", pipeline, "layers", model.num_layers),
-        ("context_parallel_size", parts, "tokens of a sample", model.seq_length),
+        ("tensor_model_parallel_size", tensor, "MLP units", mlp_units(config)),
     ]
-    if isinstance(groups, int) and config.flag("group-query-attention"):
+    groups = config.flag("num-query-groups")
+    if not config.flag("group-query-attention") or not isinstance(groups, int) or groups < 1:
+        groups = model.num_attention_heads
+    if tensor % groups:  # more GPUs than groups may share one
         shared.append(("tensor_model_parallel_size", tensor, "query groups", groups))
+    if not any(config.flag(name) for name in UNEVEN_PIPELINES):
+        pipeline = parallel.pipeline_model_parallel_size
+        shared.append(("pipeline_model_parallel_size", pipeline, "layers", model.num_layers))
+    if context > 1:  # a GPU takes one early and one late part of the sequence
+        shared.append(
+            ("context_parallel_size", 2 * context, "tokens of a sample", model.seq_length)
+        )
     for key, divisor, what, total in shared:
         if total % divisor:
             own = getattr(parallel, key)
             factor = divisor // own
-            sizes = range(2, min(own, LARGEST_HINT))
-            fitting = [1, *(size for size in sizes if total % (size * factor) == 0)]
-            message = f"{own} does not divide {total} {what}"
-            if factor > 1:
-                message = f"{own} x {factor} does not divide {total} {what}"
-            hint = f"use {fitting[-1]}, or change the number of {what}"
+            totals = [one[3] for one in shared if one[0] == key]
+            sizes = range(min(own, LARGEST_HINT) - 1, 1, -1)
+            fitting = (n for n in sizes if all(each % (n * factor) == 0 for each in totals))
+            shown = f"{own} x {factor}" if factor > 1 else f"{own}"
+            hint = f"use {next(fitting, 1)}, or change the number of {what}"
+            message = f"{shown} does not divide {total} {what}"
             raise config.error(f"parallel.{key}", message, hint=hint)
+
+
+def mlp_units(config: Config) -> int:
+    """Return the width inside the MLP; 0, which anything divides, where Megatron derives it."""
+    given = config.flag("ffn-hidden-size")
+    if isinstance(given, int):
+        return given
+    return 0 if config.flag("swiglu") else 4 * config.model.hidden_size
 
 
 def check_schedule(config: Config) -> None:
