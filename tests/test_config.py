@@ -135,6 +135,7 @@ def test_further_findings_are_counted(write):
     [
         ("training.lr", "not of the form key=value", "--set section.key=value"),
         ("..=1", "not of the form key=value", "--set section.key=value"),
+        (f"{'a.' * 50_000}b=1", "not of the form key=value", "--set section.key=value"),
         ("training.lr.x=1", "training.lr has no keys", "--set training.lr="),
         ("training.seed.x=1", "--set training.seed.x: training.seed is", "a whole number"),
         ("training.lr=[", "not a YAML value", "quote"),

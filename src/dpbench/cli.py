@@ -158,7 +158,7 @@ def render(
     chosen = all_overrides(overrides, device, megatron)
     loaded = load_config(names, chosen)
     launches = [plan_launch(loaded, gpus=one, on_paper=True) for one in parse_counts(gpus)]
-    if not diff:
+    if diff is None:
         typer.echo(render_launches(launches, title_of(names)), nl=False)
         return
     path = str(Path(diff) / CONFIG_FILE) if Path(diff).is_dir() else diff

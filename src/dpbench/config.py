@@ -12,10 +12,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from dpbench.complaint import describe
+from dpbench.complaint import cut, describe
 from dpbench.errors import ConfigError
 from dpbench.named_configs import find_config
-from dpbench.yaml_source import Document, parse_value, quote_environment, read_document
+from dpbench.yaml_source import MAX_DEPTH, Document, parse_value, quote_environment, read_document
 
 LARGEST = 2**31 - 1
 """Megatron keeps counts and seeds in 32-bit integers."""
@@ -235,9 +235,9 @@ def set_value(document: Document, override: str) -> None:
     """Apply one `--set a.b=c` to the document; the value is read as YAML would read it."""
     dotted, equals, text = override.partition("=")
     keys = tuple(dotted.strip().split("."))
-    if not equals or not all(keys):
+    if not equals or not all(keys) or len(keys) > MAX_DEPTH:
         hint = "write --set section.key=value, for example --set training.micro_batch_size=2"
-        raise ConfigError(f"--set {override}: not of the form key=value", hint=hint)
+        raise ConfigError(f"--set {cut(override)}: not of the form key=value", hint=hint)
     where = f"--set {'.'.join(keys)}"
     mapping: dict[str, Any] = document.data
     for depth, key in enumerate(keys[:-1], 1):

@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from dpbench.arithmetic import Arithmetic, scaling_of
-from dpbench.complaint import nearest
+from dpbench.complaint import nearest, show
 from dpbench.errors import SetupError, one_line
 from dpbench.flag_history import find_change
 from dpbench.launch import Launch
@@ -147,7 +147,7 @@ def render_options(options: OptionTable, pattern: str, version: str) -> str:
         hint = f"did you mean {', '.join(near)}?" if near else "try a shorter word"
         if change and change.removed_in:
             hint = f"removed in core_v{change.removed_in}: {change.why}"
-        raise SetupError(f"no flag of Megatron-Core {version} matches {pattern!r}", hint=hint)
+        raise SetupError(f"no flag of Megatron-Core {version} matches {show(pattern)}", hint=hint)
     lines = []
     for option in found:
         default = f", {option.default} by default" if option.default and option.arity else ""
