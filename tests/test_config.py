@@ -225,7 +225,7 @@ def test_hostile_files_end_in_one_line(write, text, message):
     [
         ("demo-cqu", "no configuration is named 'demo-cqu'", "did you mean demo-cpu?"),
         ("nowhere/x.yaml", "does not exist", "demo-cpu, wikitext2-gpt2"),
-        ("./", "no configuration", "known: demo-cpu"),
+        ("./", "is a folder", "give a YAML file"),
         ("/tmp/.yaml/", "does not exist", "demo-cpu"),
     ],
 )
