@@ -144,7 +144,7 @@ def test_the_default_recipe_is_refused_without_a_gpu(dpbench: Dpbench, tmp_path:
     ("arguments", "words"),
     [
         ([], "no two finished runs"),
-        (["only-one"], "compare needs two runs, or none"),
+        (["empty.log"], "one run cannot be compared"),
         (["gone", "gone"], "gone"),
         ([".", "."], "not a run folder"),
         (["empty.log", "empty.log"], "no iteration of Megatron in it"),

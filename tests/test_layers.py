@@ -16,12 +16,13 @@ LAYERS = [
     {"yaml_source", "log", "gpu", "flag_history"},
     {"complaint", "steady", "megatron"},
     {"named_configs", "metrics", "results", "process"},
-    {"config", "rates", "verdict", "options"},
-    {"data", "compare", "arithmetic", "fusions", "flag_check"},
-    {"arguments", "meaning", "report"},
-    {"inputs"},
-    {"launch"},
+    {"config", "rates", "options"},
+    {"data", "pairs", "arithmetic", "fusions", "flag_check"},
+    {"runs", "verdict", "arguments", "meaning"},
+    {"compare", "inputs"},
+    {"report", "launch"},
     {"training", "render"},
+    {"bench"},
     {"cli"},
 ]
 """From the bottom to the top; modules of one layer do not import each other."""

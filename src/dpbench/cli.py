@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dpbench import __version__
 from dpbench.errors import DpbenchError, Interrupted
+
+if TYPE_CHECKING:
+    from dpbench.compare import Comparison
 
 app = typer.Typer(
     help="Does data-parallel Megatron-LM training scale on this machine, and if not, why?",
@@ -30,17 +33,24 @@ ConfigNames = Annotated[
         help=f"Configuration, {DEFAULT_CONFIG} by default; given again, it adds to the one before.",
     ),
 ]
-Device = Annotated[str | None, typer.Option(help="auto, cuda or cpu; launch.device by default.")]
-MegatronPath = Annotated[
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be given again."),
+]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="auto, cuda or cpu; launch.device by default.")
+]
+MegatronOption = Annotated[
     str | None,
     typer.Option(
+        "--megatron",
         help="A Megatron-LM checkout instead of the installed package.",
         envvar="DPBENCH_MEGATRON",
     ),
 ]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be given again."),
+ScalingOption = Annotated[
+    Literal["strong", "weak"],
+    typer.Option("--scaling", help="strong: the global batch stays; weak: it grows with the GPUs."),
 ]
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
 
@@ -91,8 +101,8 @@ def prep(
 def run(
     gpus: Annotated[int, typer.Option(help="GPUs, one process each; processes on CPU.")],
     config: ConfigNames = None,
-    device: Device = None,
-    megatron: MegatronPath = None,
+    device: DeviceOption = None,
+    megatron: MegatronOption = None,
     runs: RunsFolder = Path("runs"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and start nothing.")
@@ -107,7 +117,7 @@ def run(
     from dpbench.training import train
 
     names = config or [DEFAULT_CONFIG]
-    chosen = all_overrides(overrides, device, megatron)
+    chosen = with_launch_options(overrides, device, megatron)
     launch = plan_launch(load_config(names, chosen), gpus=gpus)
     if dry_run:
         typer.echo(render_launches([launch], title_of(names)), nl=False)
@@ -118,24 +128,12 @@ def run(
     typer.echo(folder)
 
 
-def all_overrides(
-    overrides: list[str] | None, device: str | None, megatron: str | None
-) -> list[str]:
-    """Return `--set` with what has an option of its own behind it."""
-    chosen = list(overrides or ())
-    if device:
-        chosen.append(f"launch.device={device}")
-    if megatron:
-        chosen.append(f"launch.megatron_path={megatron}")
-    return chosen
-
-
 @app.command()
 def render(
     gpus: Annotated[str, typer.Option(metavar="N[,N...]", help="GPU counts.")] = "1",
     config: ConfigNames = None,
-    device: Device = None,
-    megatron: MegatronPath = None,
+    device: DeviceOption = None,
+    megatron: MegatronOption = None,
     diff: Annotated[
         str | None,
         typer.Option(
@@ -155,14 +153,14 @@ def render(
     from dpbench.results import CONFIG_FILE
 
     names = config or [DEFAULT_CONFIG]
-    chosen = all_overrides(overrides, device, megatron)
+    chosen = with_launch_options(overrides, device, megatron)
     loaded = load_config(names, chosen)
     launches = [plan_launch(loaded, gpus=one, on_paper=True) for one in parse_counts(gpus)]
     if diff is None:
         typer.echo(render_launches(launches, title_of(names)), nl=False)
         return
     path = str(Path(diff) / CONFIG_FILE) if Path(diff).is_dir() else diff
-    other = load_config(path, all_overrides(None, device, megatron))
+    other = load_config(path, with_launch_options(None, device, megatron))
     for launch in launches:
         beside = plan_launch(other, gpus=launch.gpus, on_paper=True)
         pair = (title_of(names), Path(diff).name)
@@ -174,7 +172,7 @@ def flags(
     pattern: Annotated[
         str, typer.Argument(help="Part of a name, or of a help text; all flags when left out.")
     ] = "",
-    megatron: MegatronPath = None,
+    megatron: MegatronOption = None,
 ) -> None:
     """Search the flags of the Megatron in use; any of them may stand under `megatron:`."""
     from dpbench.megatron import find_megatron
@@ -208,28 +206,89 @@ def configs(
 
 
 @app.command()
+def bench(
+    gpus: Annotated[str, typer.Option(help="GPU counts, the smallest is the baseline.")] = "1,2",
+    repeat: Annotated[int, typer.Option(min=1, max=20, help="Runs of each GPU count.")] = 3,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="decided", help="Stop when the speed is decided, after 3, 5 or 7 rounds."
+        ),
+    ] = None,
+    scaling: ScalingOption = "strong",
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with this experiment; its plan is kept.")
+    ] = None,
+    config: ConfigNames = None,
+    device: DeviceOption = None,
+    megatron: MegatronOption = None,
+    runs: RunsFolder = Path("runs"),
+    overrides: Overrides = None,
+) -> None:
+    """Measure the speedup with repeated, interleaved runs, and say how sure it is."""
+    from dpbench import bench as experiments
+    from dpbench.config import load_config
+    from dpbench.named_configs import title_of
+
+    if resume:
+        experiment = experiments.open_experiment(resume)
+    else:
+        names = config or [DEFAULT_CONFIG]
+        chosen = with_launch_options(overrides, device, megatron)
+        plan = experiments.make_plan(
+            title_of(names), gpus=gpus, repeat=repeat, until=until, scaling=scaling
+        )
+        experiment = experiments.new_experiment(load_config(names, chosen), plan, runs)
+    comparisons = experiments.run_experiment(experiment, show=sys.stderr)
+    answer(comparisons)
+
+
+@app.command()
 def compare(
-    first: Annotated[Path | None, typer.Argument(help="A run folder or a Megatron log.")] = None,
-    second: Annotated[Path | None, typer.Argument(help="The other one.")] = None,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run folders, Megatron logs, or an experiment; the newest if none."),
+    ] = None,
     min_efficiency: Annotated[
         float | None, typer.Option(help="Least scaling efficiency, instead of the config's.")
     ] = None,
     max_final_loss: Annotated[
         float | None, typer.Option(help="Highest final loss, instead of the config's.")
     ] = None,
+    scaling: ScalingOption = "strong",
     runs: RunsFolder = Path("runs"),
 ) -> None:
-    """Say whether more GPUs train faster: the newest comparable pair, or the two that you name.
+    """Say whether more GPUs train faster. Runs of the same GPU count are repeats.
 
     Exit status: 0 pass, 1 fail, 2 not comparable, 3 inconclusive.
     """
-    from dpbench.compare import choose_pair, compare_runs
+    from dpbench.bench import compare_paths, newest_paths
+
+    given = {"min_efficiency": min_efficiency, "max_final_loss": max_final_loss}
+    checks = {name: value for name, value in given.items() if value is not None}
+    answer(compare_paths(paths or newest_paths(runs), scaling, checks))
+
+
+def answer(comparisons: list[Comparison]) -> None:
+    """Print the verdicts and exit with the status of the worst."""
     from dpbench.report.terminal import render_comparison
 
-    pair = choose_pair(first, second, runs)
-    comparison = compare_runs(*pair, min_efficiency=min_efficiency, max_final_loss=max_final_loss)
-    typer.echo(render_comparison(comparison), nl=False)
-    raise typer.Exit(EXIT_CODES[comparison.verdict.outcome])
+    typer.echo("\n".join(map(render_comparison, comparisons)), nl=False)
+    outcomes = {comparison.outcome for comparison in comparisons}
+    worst = next(name for name in ("fail", "inconclusive", "pass") if name in outcomes)
+    raise typer.Exit(EXIT_CODES[worst])
+
+
+def with_launch_options(
+    overrides: list[str] | None, device: str | None, megatron: str | None
+) -> list[str]:
+    """Return the overrides with those that have an option of their own."""
+    chosen = list(overrides or ())
+    if device:
+        chosen.append(f"launch.device={device}")
+    if megatron:
+        chosen.append(f"launch.megatron_path={megatron}")
+    return chosen
 
 
 def main() -> None:

@@ -57,6 +57,21 @@ def missing_gpus(gpus: int) -> tuple[str, str] | None:
     return "no NVIDIA GPU is visible here", hint
 
 
+def taken[Fact](of_gpus: list[Fact], gpus: int, first_gpu: int) -> list[Fact]:
+    """Return those of the visible GPUs that a run takes; beyond the last it starts over."""
+    first = first_gpu % len(of_gpus) if of_gpus else 0
+    return (of_gpus + of_gpus)[first : first + gpus]
+
+
+def pin_gpus(gpus: int, first_gpu: int, device: str) -> dict[str, str]:
+    """Return CUDA_VISIBLE_DEVICES for a run that shall not start at the first visible GPU."""
+    if device == "cpu" or not first_gpu:
+        return {}
+    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
+    visible = setting.split(",") if setting else [str(n) for n in range(len(gpu_names()))]
+    return {"CUDA_VISIBLE_DEVICES": ",".join(taken(visible, gpus, first_gpu))}
+
+
 def find_dataset(config: Config, notes: list[str] | None) -> Dataset | None:
     """Return the dataset of a run with its tokenizer.
 

@@ -15,7 +15,7 @@ from dpbench.config import Config
 from dpbench.data.dataset import Dataset
 from dpbench.fusions import check_installed, find_installed
 from dpbench.gpu import gpu_capabilities
-from dpbench.inputs import choose_device, data_flags, find_dataset
+from dpbench.inputs import choose_device, data_flags, find_dataset, pin_gpus, taken
 from dpbench.meaning import check_meaning, check_precision
 from dpbench.megatron import CHILD, Megatron, extension_suffix, find_megatron
 from dpbench.options import load_options
@@ -77,11 +77,12 @@ def not_inherited() -> list[str]:
     return [*NOT_INHERITED, *(name for name in sorted(os.environ) if name.startswith(prefixes))]
 
 
-def plan_launch(config: Config, *, gpus: int, on_paper: bool = False) -> Launch:
+def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0, on_paper: bool = False) -> Launch:
     """Check everything that a run needs and return it ready to start; nothing is written.
 
-    On paper, GPUs and dataset may be missing, and notes say what is therefore not known. Errors:
-    DpbenchError for whatever would keep it from training.
+    `first_gpu` counts among the visible GPUs, beyond the last it starts over. On paper, GPUs and
+    dataset may be missing, and notes say what is therefore not known. Errors: DpbenchError for
+    whatever would keep it from training.
     """
     notes: list[str] = []
     device = choose_device(config, gpus, notes if on_paper else None)
@@ -90,7 +91,7 @@ def plan_launch(config: Config, *, gpus: int, on_paper: bool = False) -> Launch:
     installed = find_installed(device)
     check_installed(config, installed)
     if device == "cuda":
-        check_precision(config, gpu_capabilities()[:gpus])
+        check_precision(config, taken(gpu_capabilities(), gpus, first_gpu))
     dataset = find_dataset(config, notes if on_paper else None)
     share = train_share(config.data.split)
     numbers = work_out(
@@ -114,7 +115,8 @@ def plan_launch(config: Config, *, gpus: int, on_paper: bool = False) -> Launch:
         numbers=numbers,
         notes=(*notes, *rewritten),
         command=(*launcher(gpus, port), *script, *arguments),
-        environment=environment(config, gpus, device, megatron, port),
+        environment=environment(config, gpus, device, megatron, port)
+        | pin_gpus(gpus, first_gpu, device),
     )
 
 
