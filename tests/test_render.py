@@ -14,6 +14,7 @@ import pytest
 
 from conftest import Dpbench
 from dpbench.arguments import OWN_KEYS
+from dpbench.cli import main
 from dpbench.config import Config, load_config
 from dpbench.launch import plan_launch
 from dpbench.log import parse_log
@@ -146,9 +147,22 @@ def test_two_renderings_differ_where_they_differ(
     ],
 )  # fmt: skip
 def test_what_cannot_run_is_refused_in_two_lines_before_anything_starts(
-    dpbench: Dpbench, tiny_config: Path, arguments: list[str], message: str, fix: str
+    tiny_config: Path,
+    arguments: list[str],
+    message: str,
+    fix: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    expect_refusal(dpbench("render", "--config", tiny_config, *arguments), message, fix)
+    monkeypatch.delenv("DPBENCH_MEGATRON", raising=False)
+    command = ["dpbench", "render", "--config", str(tiny_config), *arguments]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, err = capsys.readouterr()
+    status = ended.value.code
+    assert isinstance(status, int)
+    expect_refusal(subprocess.CompletedProcess(command, status, out, err), message, fix)
 
 
 def test_a_run_is_refused_like_its_rendering_and_leaves_no_folder(

@@ -93,19 +93,14 @@ def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0, on_paper: bool
     if device == "cuda":
         check_precision(config, taken(gpu_capabilities(), gpus, first_gpu))
     dataset = find_dataset(config, notes if on_paper else None)
-    share = train_share(config.data.split)
-    numbers = work_out(
-        config, gpus, train_tokens=round(dataset.tokens * share) if dataset and share else None
-    )
+    numbers = work_out(config, gpus, train_tokens=train_tokens(config, dataset))
     flags = collect_flags(config, data_flags(config, dataset), numbers, installed)
     table = load_options(megatron)
     arguments, rewritten = render_arguments(flags, config, table, megatron.version)
     if config.launch.master_port and not on_paper:
         check_port(config.launch.master_port)
     port = config.launch.master_port or 0  # 0: whatever is free when the run starts
-    script = [str(megatron.script)]
-    if device == "cpu":
-        script.insert(0, str(CHILD / "on_cpu.py"))
+    script = [str(CHILD / "on_cpu.py")] if device == "cpu" else []
     return Launch(
         config=config,
         gpus=gpus,
@@ -114,10 +109,16 @@ def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0, on_paper: bool
         dataset=dataset,
         numbers=numbers,
         notes=(*notes, *rewritten),
-        command=(*launcher(gpus, port), *script, *arguments),
+        command=(*launcher(gpus, port), *script, str(megatron.script), *arguments),
         environment=environment(config, gpus, device, megatron, port)
         | pin_gpus(gpus, first_gpu, device),
     )
+
+
+def train_tokens(config: Config, dataset: Dataset | None) -> int | None:
+    """Return about how many tokens the train split has; None when that is not known."""
+    share = train_share(config.data.split)
+    return round(dataset.tokens * share) if dataset and share else None
 
 
 def launcher(gpus: int, port: int) -> list[str]:
