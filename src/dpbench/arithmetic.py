@@ -46,7 +46,7 @@ def work_out(config: Config, gpus: int, *, train_tokens: int | None = None) -> A
     unit = training.micro_batch_size * data_parallel_size
     batch = training.global_batch_size or unit * (training.micro_batches_per_step or 1)
     if batch % unit:
-        raise uneven_batch(config, "global_batch_size", batch, data_parallel_size)
+        raise uneven_batch(config, batch, data_parallel_size)
     steps, samples = count_steps(config, batch)
     sizes = {
         "tensor": parallel.tensor_model_parallel_size,
@@ -77,7 +77,7 @@ def divide_gpus(config: Config, gpus: int) -> int:
     return gpus // size
 
 
-def uneven_batch(config: Config, key: str, batch: int, data_parallel_size: int) -> ConfigError:
+def uneven_batch(config: Config, batch: int, data_parallel_size: int) -> ConfigError:
     """Return the error about a batch that the GPUs cannot share, naming the nearest they can."""
     micro = config.training.micro_batch_size
     unit = micro * data_parallel_size
@@ -91,7 +91,7 @@ def uneven_batch(config: Config, key: str, batch: int, data_parallel_size: int) 
         size for size in range(1, min(micro, 4096)) if batch % (size * data_parallel_size) == 0
     ]
     other = f"micro_batch_size {fitting[-1]}" if fitting else "another GPU count"
-    return config.error(f"training.{key}", message, hint=f"use {near}, or {other}")
+    return config.error("training.global_batch_size", message, hint=f"use {near}, or {other}")
 
 
 def count_steps(config: Config, batch: int) -> tuple[int, int]:

@@ -107,8 +107,8 @@ class FlagCheck:
         """Return the error about a flag that the parser has not, with its history or neighbours."""
         message = f"Megatron-Core {self.version} has no flag --{name}"
         if change:
-            fate = f"removed in core_v{change.removed_in}: {change.why}"
-            return self.error(f"{message} ({fate})", f"leave {name} out")
+            fate = f"removed in core_v{change.removed_in}: " if change.removed_in else ""
+            return self.error(f"{message} ({fate}{change.why})", f"leave {name} out")
         if f"no-{plain(name)}" in self.table.spellings:
             return self.error(message, f"it is on unless switched off with no-{plain(name)}: true")
         if near := nearest(f"--{plain(name)}", self.table.by_name, 3):
