@@ -67,7 +67,10 @@ def load_run(path: Path) -> LoggedRun:
         hint = "give a log that has Megatron's argument dump, or a run folder of dpbench"
         raise SetupError(f"{path}: does not say on how many GPUs it ran", hint=hint)
     gpu_name = run.environment.gpu_names[0] if run and run.environment.gpu_names else None
-    throughput = measure(log.steps, log.facts.global_batch_size, finished=log.training_done)
+    try:
+        throughput = measure(log.steps, log.facts.global_batch_size, finished=log.training_done)
+    except SetupError as error:
+        raise SetupError(f"{path}: {error}", hint=error.hint) from None
     return LoggedRun(
         path=path,
         gpus=gpus,
