@@ -13,13 +13,16 @@ from conftest import ROOT
 PACKAGE = ROOT / "src" / "dpbench"
 LAYERS = [
     {"errors"},
-    {"yaml_source", "log", "gpu"},
-    {"config", "steady", "megatron"},
-    {"metrics", "data", "results", "process"},
-    {"arguments", "rates", "pairs"},
-    {"runs", "verdict", "launch"},
-    {"compare", "training"},
-    {"bench", "report"},
+    {"yaml_source", "log", "gpu", "flag_history"},
+    {"complaint", "steady", "megatron"},
+    {"named_configs", "metrics", "results", "process"},
+    {"config", "rates", "options"},
+    {"data", "pairs", "arithmetic", "fusions", "flag_check"},
+    {"runs", "verdict", "arguments", "meaning"},
+    {"compare", "inputs"},
+    {"report", "launch"},
+    {"training", "render"},
+    {"bench"},
     {"cli"},
 ]
 """From the bottom to the top; modules of one layer do not import each other."""

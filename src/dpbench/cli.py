@@ -23,8 +23,15 @@ app = typer.Typer(
 )
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
-ConfigName = Annotated[
-    str, typer.Option("--config", "-c", help="Name of a configuration, or a YAML file.")
+DEFAULT_CONFIG = "wikitext2-gpt2"
+ConfigNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="NAME|FILE",
+        help=f"Configuration, {DEFAULT_CONFIG} by default; given again, it adds to the one before.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -60,7 +67,7 @@ def version(
 
 @app.command()
 def prep(
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
     inputs: Annotated[
         list[Path] | None,
         typer.Option("--input", "-i", help="Text: .tokens, .txt or .jsonl; may be given again."),
@@ -76,7 +83,7 @@ def prep(
     from dpbench.config import load_config
     from dpbench.data.prepare import PrepareRequest, prepare
 
-    data = load_config(config, overrides or ()).data
+    data = load_config(config or [DEFAULT_CONFIG], overrides or ()).data
     request = PrepareRequest(
         output=output or Path(data.path),
         inputs=tuple(inputs or ()),
@@ -93,7 +100,7 @@ def prep(
 @app.command()
 def run(
     gpus: Annotated[int, typer.Option(help="GPUs, one process each; processes on CPU.")],
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
     device: DeviceOption = None,
     megatron: MegatronOption = None,
     runs: RunsFolder = Path("runs"),
@@ -105,15 +112,97 @@ def run(
     """Train once with Megatron-LM and keep log, command and results."""
     from dpbench.config import load_config
     from dpbench.launch import plan_launch
+    from dpbench.named_configs import title_of
+    from dpbench.render import render_launches
     from dpbench.training import train
 
+    names = config or [DEFAULT_CONFIG]
     chosen = with_launch_options(overrides, device, megatron)
-    launch = plan_launch(load_config(config, chosen), gpus=gpus)
+    launch = plan_launch(load_config(names, chosen), gpus=gpus)
     if dry_run:
-        typer.echo(launch.shell_command(), nl=False)
+        typer.echo(render_launches([launch], title_of(names)), nl=False)
         return
-    folder = train(launch, name=Path(config).stem, runs=runs, show=sys.stderr)
+    for note in launch.notes:
+        typer.echo(f"note: {note}", err=True)
+    folder = train(launch, name=title_of(names), runs=runs, show=sys.stderr)
     typer.echo(folder)
+
+
+@app.command()
+def render(
+    gpus: Annotated[str, typer.Option(metavar="N[,N...]", help="GPU counts.")] = "1",
+    config: ConfigNames = None,
+    device: DeviceOption = None,
+    megatron: MegatronOption = None,
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            "--diff", metavar="OTHER", help="Show only what differs from this configuration or run."
+        ),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Print the command of a run with its arithmetic; it works in any shell, without dpbench.
+
+    GPUs and dataset need not be here; what is therefore not known is said.
+    """
+    from dpbench.config import load_config
+    from dpbench.launch import plan_launch
+    from dpbench.named_configs import title_of
+    from dpbench.render import parse_counts, render_difference, render_launches
+    from dpbench.results import CONFIG_FILE
+
+    names = config or [DEFAULT_CONFIG]
+    chosen = with_launch_options(overrides, device, megatron)
+    loaded = load_config(names, chosen)
+    launches = [plan_launch(loaded, gpus=one, on_paper=True) for one in parse_counts(gpus)]
+    if diff is None:
+        typer.echo(render_launches(launches, title_of(names)), nl=False)
+        return
+    path = str(Path(diff) / CONFIG_FILE) if Path(diff).is_dir() else diff
+    other = load_config(path, with_launch_options(None, device, megatron))
+    for launch in launches:
+        beside = plan_launch(other, gpus=launch.gpus, on_paper=True)
+        pair = (title_of(names), Path(diff).name)
+        typer.echo(render_difference(launch, beside, pair), nl=False)
+
+
+@app.command()
+def flags(
+    pattern: Annotated[
+        str, typer.Argument(help="Part of a name, or of a help text; all flags when left out.")
+    ] = "",
+    megatron: MegatronOption = None,
+) -> None:
+    """Search the flags of the Megatron in use; any of them may stand under `megatron:`."""
+    from dpbench.megatron import find_megatron
+    from dpbench.options import load_options
+    from dpbench.render import render_options
+
+    found = find_megatron(megatron)
+    typer.echo(render_options(load_options(found), pattern, found.version), nl=False)
+
+
+@app.command()
+def configs(
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of a configuration.")
+    ] = False,
+) -> None:
+    """List the configurations that are found by name."""
+    from dpbench.named_configs import first_line, named_configs
+
+    if schema:
+        import json
+
+        from dpbench.config import json_schema
+
+        typer.echo(json.dumps(json_schema(), indent=2))
+        return
+    found = named_configs()
+    width = max(map(len, found), default=0)
+    for name, path in found.items():
+        typer.echo(f"{name:{width}}  {first_line(path)}".rstrip())
 
 
 @app.command()
@@ -130,7 +219,7 @@ def bench(
     resume: Annotated[
         Path | None, typer.Option(help="Go on with this experiment; its plan is kept.")
     ] = None,
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
     device: DeviceOption = None,
     megatron: MegatronOption = None,
     runs: RunsFolder = Path("runs"),
@@ -139,15 +228,17 @@ def bench(
     """Measure the speedup with repeated, interleaved runs, and say how sure it is."""
     from dpbench import bench as experiments
     from dpbench.config import load_config
+    from dpbench.named_configs import title_of
 
     if resume:
         experiment = experiments.open_experiment(resume)
     else:
+        names = config or [DEFAULT_CONFIG]
         chosen = with_launch_options(overrides, device, megatron)
         plan = experiments.make_plan(
-            Path(config).stem, gpus=gpus, repeat=repeat, until=until, scaling=scaling
+            title_of(names), gpus=gpus, repeat=repeat, until=until, scaling=scaling
         )
-        experiment = experiments.new_experiment(load_config(config, chosen), plan, runs)
+        experiment = experiments.new_experiment(load_config(names, chosen), plan, runs)
     comparisons = experiments.run_experiment(experiment, show=sys.stderr)
     answer(comparisons)
 
