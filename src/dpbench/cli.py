@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -256,6 +257,13 @@ def compare(
         float | None, typer.Option(help="Highest final loss, instead of the config's.")
     ] = None,
     scaling: ScalingOption = "strong",
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print JSON, with every interval of every run.")
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Also write a page with plots.")
+    ] = None,
     runs: RunsFolder = Path("runs"),
 ) -> None:
     """Say whether more GPUs train faster. Runs of the same GPU count are repeats.
@@ -266,17 +274,60 @@ def compare(
 
     given = {"min_efficiency": min_efficiency, "max_final_loss": max_final_loss}
     checks = {name: value for name, value in given.items() if value is not None}
-    answer(compare_paths(paths or newest_paths(runs), scaling, checks))
+    if markdown and json:
+        fail("--markdown and --json", "give one of them, or none", 2)
+    comparisons = compare_paths(paths or newest_paths(runs), scaling, checks)
+    if html:
+        from dpbench.report.html import render_page
+        from dpbench.report.output import write_page
+        from dpbench.subject import of_comparisons
+
+        write_page(html, render_page(of_comparisons(comparisons)))
+    answer(comparisons, "markdown" if markdown else "json" if json else "terminal")
 
 
-def answer(comparisons: list[Comparison]) -> None:
-    """Print the verdicts and exit with the status of the worst."""
-    from dpbench.report.terminal import render_comparison
+@app.command()
+def report(
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Runs, logs, or an experiment; failed runs too; the newest if none."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")
+    ] = Path("report.html"),
+    scaling: ScalingOption = "strong",
+    runs: RunsFolder = Path("runs"),
+) -> None:
+    """Write a page with verdict, plots and all figures: one file that needs no network."""
+    from dpbench.report.output import check_target, write_page
+    from dpbench.subject import collect
 
-    typer.echo("\n".join(map(render_comparison, comparisons)), nl=False)
-    outcomes = {comparison.outcome for comparison in comparisons}
-    worst = next(name for name in ("fail", "inconclusive", "pass") if name in outcomes)
-    raise typer.Exit(EXIT_CODES[worst])
+    check_target(output)
+    subject = collect(paths or (), runs=runs, scaling=scaling, checks={})
+
+    from dpbench.report.html import render_page
+
+    write_page(output, render_page(subject))
+    typer.echo(output)
+
+
+def answer(
+    comparisons: list[Comparison], form: Literal["terminal", "markdown", "json"] = "terminal"
+) -> None:
+    """Print the verdict and exit with its status."""
+    from dpbench.report.output import print_text, terminal_style
+    from dpbench.report.words import overall
+
+    if form == "json":
+        from dpbench.report.data import render_json as render
+    elif form == "markdown":
+        from dpbench.report.markdown import render_markdown as render
+    else:
+        from dpbench.report.terminal import render_answer as render_with
+
+        render = partial(render_with, style=terminal_style(sys.stdout))
+    print_text(render(comparisons), sys.stdout)
+    raise typer.Exit(EXIT_CODES[overall(comparisons)])
 
 
 def with_launch_options(

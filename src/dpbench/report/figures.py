@@ -41,7 +41,7 @@ def figure_rows(comparisons: Sequence[Comparison]) -> list[Row]:
         typical(arms, "step time, median (ms)", "step_time_ms"),
         each("  its quartiles", arms, span),
         each("samples a step", arms, batch),
-        largest(arms, "peak memory per GPU (GiB)", memory_gib, "{:.1f}"),
+        largest(arms, "peak memory (GiB)", memory_gib, "{:.1f}"),
         largest(arms, "GPU utilisation", utilization, "{:.0%}"),
         each("loss, first -> last", arms, losses),
     ]

@@ -12,6 +12,8 @@ from dpbench.verdict import Gate, Outcome
 
 FIXED_SHARE = 0.05
 """A smaller part of the step that does not shrink is not worth a sentence."""
+FAR_CAP = 4.0
+"""A cap on the speedup this many times beyond the GPUs at hand is not told."""
 
 
 def arms_of(comparisons: Sequence[Comparison]) -> list[Arm]:
@@ -132,10 +134,11 @@ def reason_for_loss(comparison: Comparison) -> str | None:
             f"a step takes longer on {devices(other)} than on {one.gpus}: the processes wait for "
             "each other, or for something that they share (link, CPU, input)"
         )
-    return (
-        f"about {fixed_ms:.0f} ms of a step do not shrink with more {noun(other)}, {suspects(one, other)}; "
-        f"that caps the speedup at {alone_ms / fixed_ms:.1f}x for this batch"
-    )
+    text = f"about {fixed_ms:.0f} ms of a step do not shrink with more {noun(other)}, "
+    text += suspects(one, other)
+    if alone_ms / fixed_ms > FAR_CAP * ratio:
+        return text
+    return f"{text}; that caps the speedup at {alone_ms / fixed_ms:.1f}x for this batch"
 
 
 def noun(arm: Arm) -> str:
@@ -145,10 +148,15 @@ def noun(arm: Arm) -> str:
 
 def suspects(baseline: Arm, scaled: Arm) -> str:
     """Return what a fixed part of the step can be, from how the batch was divided."""
-    passes = [micro_batches(arm.first) for arm in (baseline, scaled)]
-    if passes[0] and passes[0] == passes[1]:
+    if is_launch_bound(baseline, scaled):
         return "likely the launching of kernels, as the passes are as many as before, only smaller"
     return "such as the gradient exchange, the optimizer, waiting for input"
+
+
+def is_launch_bound(baseline: Arm, scaled: Arm) -> bool:
+    """Tell whether the kernels of a step are as many as on the baseline's GPUs, only smaller."""
+    passes = [micro_batches(arm.first) for arm in (baseline, scaled)]
+    return scaled.first.device != "cpu" and passes[0] is not None and passes[0] == passes[1]
 
 
 def micro_batches(run: LoggedRun) -> int | None:
@@ -180,8 +188,7 @@ def next_step(comparisons: Sequence[Comparison]) -> str:
             return f"more rounds on an idle machine: {bench} --until decided"
         return f"repeat in turns, which one pair cannot replace: {bench} --repeat 3"
     if "speedup" in failed:
-        keys = "training.micro_batch_size and global_batch_size"
-        return f"give each GPU more work a step: a larger {keys}, the same in all runs"
+        return more_work(one)
     if "losses agree" in failed:
         return "check that both runs read the same data with the same seed and precision"
     if "loss" in failed:
@@ -190,10 +197,24 @@ def next_step(comparisons: Sequence[Comparison]) -> str:
             "steps (--set training.lr=6e-4), or set checks.max_final_loss to what you expect"
         )
     if "steady" in doubted:
-        return f"run to the end, on an idle machine that is warm: {bench} --repeat 3"
+        drifts = any("step time" in gate.reason for gate in one.gates if gate.outcome != "pass")
+        how = "repeat in turns, which averages a drift out" if drifts else "let every run end"
+        return f"{how}: {bench} --repeat 3"
     if one.estimate.pairs > 1:
         return "nothing to mend"
     return f"nothing to mend; {bench} --repeat 3 says how stable the figure is"
+
+
+def more_work(comparison: Comparison) -> str:
+    """Return what makes a step scale better."""
+    keys = "training.micro_batch_size and global_batch_size"
+    text = f"give each process more work a step: a larger {keys}, the same in all runs"
+    if comparison.estimate.speedup < 1 and comparison.scaled.first.device != "cpu":
+        return f"look at the link between the GPUs first (dpbench doctor), then {text}"
+    strong = comparison.scaling == "strong"
+    if strong and is_launch_bound(comparison.baseline, comparison.scaled):
+        text += "; or CUDA graphs, --set megatron.cuda-graph-impl=local"
+    return text
 
 
 def describe_work(run: LoggedRun) -> str:

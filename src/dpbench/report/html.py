@@ -1,0 +1,202 @@
+"""Verdicts and runs -> one page that needs no network."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import resources
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from dpbench import __version__
+from dpbench.report.figures import arm_titles, figure_rows
+from dpbench.report.plots import draw_all
+from dpbench.report.run_tables import (
+    Table,
+    TableRow,
+    environment_table,
+    interval_table,
+    left_out_table,
+    run_names,
+    run_table,
+)
+from dpbench.report.svg import Plot
+from dpbench.report.words import (
+    certainty,
+    deciding,
+    describe_work,
+    gate_list,
+    headline,
+    list_remarks,
+    next_step,
+    overall,
+    reason_for_loss,
+)
+from dpbench.subject import Subject
+
+COMMAND = re.compile(r"dpbench \w+(?: --[\w-]+(?: (?:[\d,]+|[\w.]+=\S+|decided|weak)\b)?)*")
+"""A command within a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Page:
+    """What the template shows, in its order."""
+
+    title: str
+    word: str
+    """The verdict in a word."""
+    tone: str
+    """Its class in page.css."""
+    said: str
+    facts: list[tuple[str, str]]
+    tables: list[Table]
+    plots: list[Plot]
+    runs: Table
+    left_out: Table
+    remarks: list[str]
+    ends: list[tuple[str, str]]
+    """The last output of runs without a figure."""
+    environment: Table
+    files: list[tuple[str, str]]
+    intervals: list[Table]
+
+
+def render_page(subject: Subject) -> str:
+    """Return the page as HTML; whatever the runs contain is escaped."""
+    environment = Environment(
+        loader=PackageLoader("dpbench.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters["commands"] = mark_commands
+    css = resources.files("dpbench.report").joinpath("page.css").read_text(encoding="utf-8")
+    template = environment.get_template("page.html")
+    page = template.render(page=make_page(subject), css=css, version=__version__)
+    return "".join(character for character in page if character >= " " or character in "\n\t")
+
+
+def mark_commands(text: str) -> Markup:
+    """Return a sentence as HTML, the commands in it as code."""
+    return Markup(COMMAND.sub(r"<code>\g<0></code>", str(escape(text))))
+
+
+def make_page(subject: Subject) -> Page:
+    """Return what the page shows."""
+    names = run_names(subject.histories)
+    head = head_with_verdict if subject.comparisons else head_without_verdict
+    title, word, tone, said, facts = head(subject)
+    return Page(
+        title=title,
+        word=word,
+        tone=tone,
+        said=said,
+        facts=facts,
+        tables=list(verdict_tables(subject)),
+        plots=list(draw_all(subject)),
+        runs=run_table(subject.histories, names),
+        left_out=left_out_table(subject.histories, names),
+        remarks=list_remarks(subject.comparisons) if subject.comparisons else [],
+        ends=[
+            (name, run.output_end)
+            for name, run in zip(names, subject.histories, strict=True)
+            if not run.measured and run.output_end
+        ],
+        environment=environment_table(subject.histories, names),
+        files=list(list_files(subject, names)),
+        intervals=[
+            interval_table(name, run)
+            for name, run in zip(names, subject.histories, strict=True)
+            if run.intervals
+        ],
+    )
+
+
+Head = tuple[str, str, str, str, list[tuple[str, str]]]
+"""Title, verdict in a word, its tone, the sentence, and facts with their names."""
+
+
+def head_with_verdict(subject: Subject) -> Head:
+    """Return the head of a page with a verdict."""
+    comparisons = subject.comparisons
+    outcome, one = overall(comparisons), deciding(comparisons)
+    facts = [("How sure", certainty(one))]
+    if reason := reason_for_loss(one):
+        facts.append(("Why", reason))
+    facts.append(("Next", next_step(comparisons)))
+    facts.append(("Work", describe_work(one.scaled.first)))
+    title = f"does it scale from {arm_titles(comparisons)[0]} to {one.scaled.gpus}?"
+    said = headline(comparisons)
+    return title, outcome.upper(), outcome, said[:1].upper() + said[1:] + ".", facts
+
+
+def head_without_verdict(subject: Subject) -> Head:
+    """Return the head of a page on one run, or on runs that cannot be compared."""
+    if subject.problem:
+        facts = [("Fix", subject.hint)] if subject.hint else []
+        count = len(subject.histories)
+        return f"{count} runs", "NO VERDICT", "none", f"{subject.problem}.", facts
+    [run] = subject.histories
+    title = f"run {run.path.name}"
+    if not run.measured:
+        failed = bool(run.run and run.run.status != "finished")
+        facts = [("Fix", run.hint)] if run.hint else []
+        if run.log.first_error:
+            facts.insert(0, ("First error", run.log.first_error))
+        if run.log.last_step is not None:
+            facts.append(("Reached", f"step {run.log.last_step} of {run.log.train_iters}"))
+        word = run.status.upper() if failed else "NO FIGURE"
+        return title, word, "fail" if failed else "none", f"{run.problem}.", facts
+    throughput = run.measured.throughput
+    fast, slow = throughput.step_time_ms_quartiles
+    said = (
+        f"{throughput.samples_per_second:,.1f} samples/s: a step takes "
+        f"{throughput.step_time_ms:,.1f} ms in the median, {fast:,.1f} to {slow:,.1f} ms in the "
+        f"middle half of {throughput.intervals} intervals."
+    )
+    facts = [("How steady", finding.sentence) for finding in throughput.findings]
+    facts = facts or [("How steady", throughput.sentence)]
+    facts.append(("Work", describe_work(run.measured)))
+    hint = "one run says nothing about scaling: dpbench compare A B, or dpbench bench"
+    facts.append(("Next", hint))
+    return title, "ONE RUN", "none", said, facts
+
+
+def verdict_tables(subject: Subject) -> Iterator[Table]:
+    """Yield the tables of the conditions and of the figures."""
+    if not subject.comparisons:
+        return
+    yield Table(
+        title="Conditions",
+        caption="Every condition of the verdict and how it went",
+        head=["Condition", "Runs", "Outcome", "Figures"],
+        kinds=["", "", "outcome", "words"],
+        rows=[
+            TableRow(cells=[gate.name, arm, gate.outcome.upper(), gate.reason])
+            for arm, gate in gate_list(subject.comparisons)
+        ],
+    )
+    titles = arm_titles(subject.comparisons)
+    yield Table(
+        title="Figures",
+        caption="The figures of each number of devices; of repeats, their median",
+        head=["", *titles],
+        kinds=["", *("number" for _ in titles)],
+        rows=[
+            TableRow(cells=[row.title.strip(), *row.cells])
+            for row in figure_rows(subject.comparisons)
+        ],
+    )
+
+
+def list_files(subject: Subject, names: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield configurations and commands, equal ones once."""
+    for kind, read in (("Configuration", "config"), ("Command", "command")):
+        owners: dict[str, list[str]] = {}
+        for name, run in zip(names, subject.histories, strict=True):
+            if text := getattr(run, read):
+                owners.setdefault(text, []).append(name)
+        for text, of_runs in owners.items():
+            yield f"{kind} of {', '.join(of_runs)}", text

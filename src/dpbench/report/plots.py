@@ -1,0 +1,305 @@
+"""Histories and verdicts -> the plots of the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
+from statistics import median
+from typing import Any
+
+from dpbench.compare import Comparison
+from dpbench.history import History, Interval
+from dpbench.report.svg import COLOURS, Plot, draw
+from dpbench.report.words import count_devices
+from dpbench.subject import Subject
+
+MOST_POINTS = 300
+"""A longer run is drawn as medians of so many stretches."""
+MOST_BOXES = 12
+MARKERS, LINES = "os^Dv<", ("-", "--", "-.", ":", "-", "--")
+Read = Callable[[Interval], float | None]
+
+
+def draw_all(subject: Subject) -> Iterator[Plot]:
+    """Yield every plot that the runs have figures for."""
+    runs = [history for history in subject.histories if history.intervals]
+    if any(one.samples_per_second for run in runs for one in run.intervals):
+        yield draw_rates(runs)
+    if any(one.loss is not None for run in runs for one in run.intervals):
+        yield draw_losses(runs, loss_limit(subject))
+    measured = [run for run in runs if run.measured]
+    if measured:
+        yield draw_times(measured)
+    if subject.comparisons:
+        yield draw_scaling(subject.comparisons)
+    yield from draw_gpus(subject.histories)
+
+
+def draw_rates(runs: Sequence[History]) -> Plot:
+    """Return samples a second over steps."""
+    return draw_curves(
+        "rates",
+        runs,
+        read=lambda one: one.samples_per_second,
+        title="Samples a second over the steps",
+        label="samples/s",
+    )
+
+
+def draw_losses(runs: Sequence[History], limit: float | None) -> Plot:
+    """Return the loss over steps, with the limit of the gate."""
+    return draw_curves(
+        "losses",
+        runs,
+        read=lambda one: one.loss,
+        title="Training loss over the steps",
+        label="loss",
+        limit=limit,
+    )
+
+
+def draw_curves(
+    name: str,
+    runs: Sequence[History],
+    *,
+    read: Read,
+    title: str,
+    label: str,
+    limit: float | None = None,
+) -> Plot:
+    """Return a curve for each run; start-up is shaded, what else does not count is crossed."""
+
+    def paint(axes: Any) -> None:
+        if start := max(map(start_up_end, runs)):
+            axes.axvspan(0, start, color=COLOURS["shade"], alpha=0.22, linewidth=0)
+        for run in runs:
+            look = look_of(run, runs)
+            points = [(one.last, value) for one in run.intervals if (value := read(one)) is not None]
+            thin = thinned(points)
+            markers = {"marker": look["marker"], "markersize": 3.2} if len(thin) <= 60 else {}
+            axes.plot(*zip(*thin, strict=True), **look["line"], **markers) if thin else None
+            crossed = [
+                (one.last, value)
+                for one in run.intervals
+                if one.left_out and (value := read(one)) is not None
+            ][:MOST_POINTS]
+            if crossed:
+                axes.scatter(
+                    *zip(*crossed, strict=True), marker="x", s=36, color=COLOURS["ink"], zorder=3,
+                    linewidths=1.1,
+                )  # fmt: skip
+        if limit is not None:
+            axes.axhline(limit, color=COLOURS["limit"], linestyle=(0, (6, 3)), linewidth=1.3,
+                         label=f"limit {limit:g}")  # fmt: skip
+        axes.set(xlabel="step", ylabel=label)
+        axes.set_xlim(left=0)
+        if name == "rates":
+            axes.set_ylim(bottom=0)
+        axes.legend(*unique_legend(axes), loc="best")
+
+    note = "Shaded: start-up. Crossed: intervals that do not count."
+    if any(len(run.intervals) > MOST_POINTS for run in runs):
+        note += f" Long runs are drawn as medians of {MOST_POINTS} stretches."
+    description = " ".join(describe_curve(run, read, label) for run in runs)
+    return draw(name, title=title, note=note, description=description, height=3.7, paint=paint)
+
+
+def draw_times(runs: Sequence[History]) -> Plot:
+    """Return the distribution of the step times that count, a box for each run."""
+    groups: dict[str, list[float]] = {}
+    looks = {}
+    for run in runs:
+        title = run_title(run, runs) if len(runs) <= MOST_BOXES else arm_title(run)
+        times = [one.step_time_ms for one in run.intervals if not one.left_out]
+        groups.setdefault(title, []).extend(times)
+        looks[title] = look_of(run, runs)["line"]["color"]
+    titles = list(groups)
+
+    def paint(axes: Any) -> None:
+        places = range(len(titles), 0, -1)
+        pen = {"color": COLOURS["ink"], "linewidth": 1.2}
+        for place, title in zip(places, titles, strict=True):
+            points = sorted(groups[title])[:: max(1, len(groups[title]) // MOST_POINTS)]
+            jitter = [place + ((index * 7) % 11 - 5) * 0.035 for index in range(len(points))]
+            axes.scatter(points, jitter, s=15, color=looks[title], alpha=0.65, linewidths=0)
+        axes.boxplot(
+            [groups[title] for title in titles],
+            positions=list(places),
+            orientation="horizontal",
+            widths=0.55,
+            showfliers=False,
+            boxprops=pen, whiskerprops=pen, capprops=pen,
+            medianprops={"color": COLOURS["ink"], "linewidth": 2.2},
+        )  # fmt: skip
+        axes.set_yticks(list(places), titles)
+        axes.grid(visible=False, axis="y")
+        axes.set_xlabel("step time (ms), mean of a logged interval")
+
+    description = " ".join(
+        f"{title}: {len(times)} intervals from {min(times):.1f} to {max(times):.1f} ms, "
+        f"median {median(times):.1f} ms."
+        for title, times in groups.items()
+    )
+    return draw(
+        "times",
+        title="Distribution of the step time",
+        note="A box holds the middle half of the intervals that count, its line is the median.",
+        description=description,
+        height=max(3.7, 1.3 + 0.4 * len(titles)),
+        paint=paint,
+    )
+
+
+def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
+    """Return the speedup over the GPUs beside the ideal and what the gate asks for."""
+    base = comparisons[0].baseline.gpus
+    counts = [base, *(one.scaled.gpus for one in comparisons)]
+    speedups = [1.0, *(one.estimate.speedup for one in comparisons)]
+    below = [0.0, *(one.estimate.speedup - one.estimate.low for one in comparisons)]
+    above = [0.0, *(one.estimate.high - one.estimate.speedup for one in comparisons)]
+    share = comparisons[0].checks.min_efficiency
+
+    def paint(axes: Any) -> None:
+        ideal = [count / base for count in counts]
+        needed = [1.0, *(one.needed for one in comparisons)]
+        axes.plot(counts, ideal, color=COLOURS["soft"], linestyle="--", label="ideal")
+        axes.plot(counts[1:], needed[1:], color=COLOURS["limit"], linestyle=":", marker="_",
+                  markersize=14, markeredgewidth=2, label=f"needed ({share:.0%} of ideal)")  # fmt: skip
+        axes.errorbar(counts, speedups, yerr=[below, above], color=COLOURS["arm1"], marker="o",
+                      capsize=5, label="measured, with possible range")  # fmt: skip
+        axes.set_xticks(counts)
+        noun = "processes" if comparisons[0].baseline.first.device == "cpu" else "GPUs"
+        axes.set(xlabel=noun, ylabel=f"speedup over {count_devices(base, None)}")
+        if noun == "processes":
+            axes.set_ylabel(f"speedup over {count_devices(base, 'cpu')}")
+        axes.set_ylim(bottom=0)
+        axes.legend(loc="upper left")
+
+    description = " ".join(
+        f"{one.scaled.gpus}: {one.estimate.speedup:.2f}x, possible {one.estimate.low:.2f}x to "
+        f"{one.estimate.high:.2f}x, ideal {one.gpu_ratio:.0f}x, needed {one.needed:.2f}x."
+        for one in comparisons
+    )
+    return draw(
+        "scaling",
+        title="Speedup over the number of GPUs",
+        note="On the dashed line, twice the GPUs train twice as fast.",
+        description=description,
+        height=3.7,
+        paint=paint,
+    )
+
+
+def draw_gpus(histories: Sequence[History]) -> Iterator[Plot]:
+    """Yield utilisation and power over time, where a record was kept."""
+    runs = [run for run in histories if run.gpu_record]
+    for name, field, title, label in (
+        ("utilization", "utilization_percent", "GPU utilisation over time", "utilisation (%)"),
+        ("power", "power_watts", "GPU power over time", "power (W)"),
+    ):
+        lines = [
+            (run, index, points)
+            for run in runs
+            for index in dict.fromkeys(point.index for point in run.gpu_record)
+            if (points := gpu_line(run, index, field))
+        ]
+        if lines:
+            yield draw_gpu_lines(name, runs, lines, title, label)
+
+
+def draw_gpu_lines(
+    name: str,
+    runs: Sequence[History],
+    lines: Sequence[tuple[History, int, list[tuple[float, float]]]],
+    title: str,
+    label: str,
+) -> Plot:
+    """Return one quantity of every GPU over the time of its run."""
+
+    def paint(axes: Any) -> None:
+        for run, _, points in lines:
+            axes.plot(*zip(*thinned(points), strict=True), **look_of(run, runs)["line"])
+        axes.set(xlabel="seconds since the start of the run", ylabel=label)
+        axes.set_ylim(0, 105 if name == "utilization" else None)
+        axes.legend(*unique_legend(axes), loc="best")
+
+    description = " ".join(
+        f"{run_title(run, runs)}, GPU {index}: median {median(y for _, y in points):.0f}, "
+        f"at most {max(y for _, y in points):.0f}."
+        for run, index, points in lines
+    )
+    note = "A line for each GPU, from start-up to the end of the run."
+    return draw(name, title=title, note=note, description=description, height=3.3, paint=paint)
+
+
+def gpu_line(run: History, index: int, field: str) -> list[tuple[float, float]]:
+    """Return one quantity of one GPU over time."""
+    return [
+        (point.seconds, value)
+        for point in run.gpu_record
+        if point.index == index and (value := getattr(point, field)) is not None
+    ]
+
+
+def look_of(run: History, runs: Sequence[History]) -> dict[str, Any]:
+    """Return colour, line and marker of a run: those of its GPU count."""
+    counts = sorted({other.gpus or 0 for other in runs})
+    place = counts.index(run.gpus or 0) % len(MARKERS)
+    line = {
+        "color": COLOURS[f"arm{place + 1}"],
+        "linestyle": LINES[place],
+        "label": arm_title(run),
+    }
+    return {"line": line, "marker": MARKERS[place]}
+
+
+def arm_title(run: History) -> str:
+    """Return what stands for all runs of a GPU count."""
+    device = run.run.device if run.run else None
+    return count_devices(run.gpus, device) if run.gpus else "GPUs unknown"
+
+
+def run_title(run: History, runs: Sequence[History]) -> str:
+    """Return what stands for one run: its GPU count, numbered among its repeats."""
+    same = [other for other in runs if other.gpus == run.gpus]
+    title = arm_title(run)
+    return title if len(same) == 1 else f"{title}, run {same.index(run) + 1}"
+
+
+def start_up_end(run: History) -> int:
+    """Return the last step of start-up; 0 when the first interval counts."""
+    leading = list(takewhile(lambda one: one.left_out, run.intervals))
+    return leading[-1].last if leading else 0
+
+
+def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return at most MOST_POINTS points: the medians of stretches."""
+    size = -(-len(points) // MOST_POINTS) or 1
+    if size == 1:
+        return list(points)
+    stretches = [points[start : start + size] for start in range(0, len(points), size)]
+    return [(median(x for x, _ in part), median(y for _, y in part)) for part in stretches]
+
+
+def unique_legend(axes: Any) -> tuple[list[Any], list[str]]:
+    """Return the legend with each name once."""
+    handles, labels = axes.get_legend_handles_labels()
+    by_label = dict(zip(labels, handles, strict=True))
+    return list(by_label.values()), list(by_label)
+
+
+def describe_curve(run: History, read: Read, label: str) -> str:
+    """Return a curve in words."""
+    points = [(one.last, value) for one in run.intervals if (value := read(one)) is not None]
+    if not points:
+        return f"{arm_title(run)}: no {label}."
+    (first_step, first), (last_step, last) = points[0], points[-1]
+    return (
+        f"{arm_title(run)}: {label} {first:.4g} at step {first_step}, "
+        f"{median(value for _, value in points):.4g} in the median, {last:.4g} at step {last_step}."
+    )
+
+
+def loss_limit(subject: Subject) -> float | None:
+    """Return the limit of the loss gate, when there is one."""
+    return subject.comparisons[0].checks.max_final_loss if subject.comparisons else None
