@@ -1,4 +1,4 @@
-"""Runs made up for the reports: each a folder or a log, written as dpbench and Megatron write it."""
+"""Runs made up for the reports, as folders and logs that dpbench and Megatron would write."""
 
 from __future__ import annotations
 
@@ -51,21 +51,27 @@ class Story:
         arguments = {
             "global_batch_size": self.batch, "hidden_size": 768, "micro_batch_size": self.micro,
             "num_attention_heads": 12, "num_layers": 12, "params_dtype": "torch.bfloat16",
-            "seq_length": 512, "train_iters": STEPS, "world_size": self.gpus, "ffn_hidden_size": 3072,
-            "padded_vocab_size": 50304, **self.extra,
+            "seq_length": 512, "train_iters": STEPS, "world_size": self.gpus,
+            "ffn_hidden_size": 3072, "padded_vocab_size": 50304, **self.extra,
         }  # fmt: skip
         lines = ["> PyTorch version ................ 2.11.0+cu130",
                  "> Megatron-Core version .......... 0.19.2",
                  "------------------------ arguments ------------------------"]  # fmt: skip
         lines += [f"  {name} {'.' * (47 - len(name))} {value}" for name, value in arguments.items()]
         lines.append("-------------------- end of arguments ---------------------")
-        for number in (1, *range(EVERY, self.ends_at + 1, EVERY)):
+        for number in (1, *range(EVERY, STEPS + 1, EVERY)):
+            if number > self.ends_at:
+                break
             lines.append(self.line(number))
             if number == 1:
                 lines.append("[Rank 0] (after 1 iterations) memory (MB) | allocated: 1521.66 | "
                              "max allocated: 2990.34 | reserved: 3392.00")  # fmt: skip
         if self.status == "failed":
-            lines += ["Traceback (most recent call last):", '  File "pretrain_gpt.py", line 1', ERROR]
+            lines += [
+                "Traceback (most recent call last):",
+                '  File "pretrain_gpt.py", line 1',
+                ERROR,
+            ]
         elif self.ends_at == STEPS:
             lines.append("[after training is done] datetime: 2026-11-30 20:30:26")
         return "\n".join(lines) + "\n"
@@ -79,8 +85,8 @@ class Story:
         told = f" lm loss: {loss:.6E} |" if number <= self.nan_after else ""
         return (
             f" [2026-11-30 20:29:40] iteration {number:8}/{STEPS:8} | consumed samples: "
-            f"{number * self.batch:12} | elapsed time per iteration (ms): {ms:.1f} | learning rate: "
-            f"6.0E-04 | global batch size: {self.batch:5} |{told} loss scale: 1.0 | "
+            f"{number * self.batch:12} | elapsed time per iteration (ms): {ms:.1f} | "
+            f"learning rate: 6.0E-04 | global batch size: {self.batch:5} |{told} loss scale: 1.0 | "
             "number of skipped iterations:   0 | number of nan iterations:   0 |"
         )
 
@@ -102,7 +108,9 @@ class Story:
         (folder / "run.json").write_text(json.dumps(record))
         (folder / "run.log").write_text(self.log())
         (folder / "config.yaml").write_text(CONFIG)
-        command = f"env -u RANK \\\n  CUDA_DEVICE_MAX_CONNECTIONS=1 \\\n  torchrun --gpus {self.gpus}\n"
+        command = (
+            f"env -u RANK \\\n  CUDA_DEVICE_MAX_CONNECTIONS=1 \\\n  torchrun --gpus {self.gpus}\n"
+        )
         (folder / "command.txt").write_text(command)
         if self.gpu_record:
             (folder / "gpu.csv").write_text(self.gpu_csv())
@@ -135,7 +143,10 @@ STORIES: dict[str, list[Story]] = {
         Story(gpus=1, step_ms=78, micro=16),
         Story(gpus=2, step_ms=74, micro=8),
     ],
-    "fail_loss": [Story(gpus=1, step_ms=220, last_loss=5.2), Story(gpus=2, step_ms=118, last_loss=5.2)],
+    "fail_loss": [
+        Story(gpus=1, step_ms=220, last_loss=5.2),
+        Story(gpus=2, step_ms=118, last_loss=5.2),
+    ],
     "inconclusive": [
         Story(gpus=1, step_ms=220, noise=0.15),
         Story(gpus=2, step_ms=135, noise=0.15),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpbench.errors import SetupError
 from dpbench.gpu_record import GPU_FILE, GpuPoint, read_gpu_record
-from dpbench.log import Log, Step, read_log
+from dpbench.log import Log, Step, parse_stream, read_log
 from dpbench.results import COMMAND_FILE, CONFIG_FILE, LOG_FILE, Run, read_run
 from dpbench.runs import LoggedRun, measure_run
 from dpbench.steady import find_steady_state
@@ -73,12 +73,14 @@ def read_history(path: Path) -> History:
     """Read a run folder of dpbench, or a bare log. Errors: SetupError when it is neither."""
     run = read_run(path) if path.is_dir() else None
     log_path = path / LOG_FILE if run else path
-    log = read_log(log_path) if not run or log_path.is_file() else Log()
+    log = read_any_log(log_path) if run else read_log(path)
     measured, problem, hint = None, None, None
     try:
         measured = measure_run(path, run, log)
     except SetupError as error:
         problem, hint = str(error).removeprefix(f"{path}: "), error.hint
+        if run and run.status != "finished":
+            problem = run.problem or f"the run is {run.status}"
     return History(
         path=path,
         log=log,
@@ -92,6 +94,15 @@ def read_history(path: Path) -> History:
         gpu_record=read_gpu_record(path / GPU_FILE) if run else (),
         output_end=read_end(log_path),
     )
+
+
+def read_any_log(path: Path) -> Log:
+    """Read the log of a run folder, which may have no step or not even be there."""
+    try:
+        with path.open("rb") as file:
+            return parse_stream(file)
+    except OSError:
+        return Log()
 
 
 def list_intervals(log: Log, batch: int | None = None) -> tuple[Interval, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dpbench.compare import Arm, Comparison
 from dpbench.gpu_record import peak_memory_mib, usual_utilization_percent
-from dpbench.report.words import arms_of, devices, micro_batches
+from dpbench.report.words import arms_of, micro_batches
 from dpbench.runs import LoggedRun
 
 UNKNOWN = "-"
@@ -24,15 +24,21 @@ class Row:
 
 
 def figure_rows(comparisons: Sequence[Comparison]) -> list[Row]:
-    """Return the figures that are known of at least one arm; those of repeats are their median."""
-    arms = arms_of(comparisons)
+    """Return the figures of compared arms, the speedup first."""
     speedups = [f"{one.estimate.speedup:.2f}x" for one in comparisons]
     ranges = [f"{one.estimate.low:.2f}x - {one.estimate.high:.2f}x" for one in comparisons]
     efficiencies = [f"{one.efficiency:.2f}" for one in comparisons]
-    rows = [
+    return [
         Row(title="speedup", cells=("1.00x", *speedups)),
         Row(title="  possible range", cells=("", *ranges)),
         Row(title="scaling efficiency", cells=("1.00", *efficiencies)),
+        *arm_rows(arms_of(comparisons)),
+    ]
+
+
+def arm_rows(arms: Sequence[Arm]) -> list[Row]:
+    """Return the figures that are known of at least one arm; those of repeats are their median."""
+    rows = [
         typical(arms, "samples/s, undisturbed", "undisturbed_samples_per_second"),
         typical(arms, "samples/s, median", "samples_per_second"),
         typical(arms, "tokens/s", "tokens_per_second", "{:,.0f}"),
@@ -108,8 +114,3 @@ def losses(arm: Arm) -> str:
     if first is None:
         return UNKNOWN
     return f"{first:.2f} -> {'none' if last is None else f'{last:.2f}'}"
-
-
-def arm_titles(comparisons: Sequence[Comparison]) -> list[str]:
-    """Return the heading of each arm."""
-    return [devices(arm) for arm in arms_of(comparisons)]

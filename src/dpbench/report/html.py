@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 
@@ -11,7 +11,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dpbench import __version__
-from dpbench.report.figures import arm_titles, figure_rows
+from dpbench.compare import Arm
+from dpbench.report.figures import Row, arm_rows, figure_rows
 from dpbench.report.plots import draw_all
 from dpbench.report.run_tables import (
     Table,
@@ -24,9 +25,11 @@ from dpbench.report.run_tables import (
 )
 from dpbench.report.svg import Plot
 from dpbench.report.words import (
+    arms_of,
     certainty,
     deciding,
     describe_work,
+    devices,
     gate_list,
     headline,
     list_remarks,
@@ -34,6 +37,7 @@ from dpbench.report.words import (
     overall,
     reason_for_loss,
 )
+from dpbench.runs import LoggedRun
 from dpbench.subject import Subject
 
 COMMAND = re.compile(r"dpbench \w+(?: --[\w-]+(?: (?:[\d,]+|[\w.]+=\S+|decided|weak)\b)?)*")
@@ -127,9 +131,14 @@ def head_with_verdict(subject: Subject) -> Head:
         facts.append(("Why", reason))
     facts.append(("Next", next_step(comparisons)))
     facts.append(("Work", describe_work(one.scaled.first)))
-    title = f"does it scale from {arm_titles(comparisons)[0]} to {one.scaled.gpus}?"
+    title = f"does it scale from {devices(one.baseline)} to {one.scaled.gpus}?"
     said = headline(comparisons)
-    return title, outcome.upper(), outcome, said[:1].upper() + said[1:] + ".", facts
+    return title, outcome.upper(), outcome, sentence(said), facts
+
+
+def sentence(text: str) -> str:
+    """Return text with a capital and one full stop."""
+    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
 
 
 def head_without_verdict(subject: Subject) -> Head:
@@ -137,7 +146,7 @@ def head_without_verdict(subject: Subject) -> Head:
     if subject.problem:
         facts = [("Fix", subject.hint)] if subject.hint else []
         count = len(subject.histories)
-        return f"{count} runs", "NO VERDICT", "none", f"{subject.problem}.", facts
+        return f"{count} runs", "NO VERDICT", "none", sentence(subject.problem), facts
     [run] = subject.histories
     title = f"run {run.path.name}"
     if not run.measured:
@@ -148,7 +157,8 @@ def head_without_verdict(subject: Subject) -> Head:
         if run.log.last_step is not None:
             facts.append(("Reached", f"step {run.log.last_step} of {run.log.train_iters}"))
         word = run.status.upper() if failed else "NO FIGURE"
-        return title, word, "fail" if failed else "none", f"{run.problem}.", facts
+        told = sentence(run.problem or "why is not known")
+        return title, word, "fail" if failed else "none", told, facts
     throughput = run.measured.throughput
     fast, slow = throughput.step_time_ms_quartiles
     said = (
@@ -166,7 +176,10 @@ def head_without_verdict(subject: Subject) -> Head:
 
 def verdict_tables(subject: Subject) -> Iterator[Table]:
     """Yield the tables of the conditions and of the figures."""
-    if not subject.comparisons:
+    comparisons = subject.comparisons
+    if not comparisons:
+        if arms := group_by_gpus(subject):
+            yield figure_table(arms, arm_rows(arms))
         return
     yield Table(
         title="Conditions",
@@ -175,19 +188,29 @@ def verdict_tables(subject: Subject) -> Iterator[Table]:
         kinds=["", "", "outcome", "words"],
         rows=[
             TableRow(cells=[gate.name, arm, gate.outcome.upper(), gate.reason])
-            for arm, gate in gate_list(subject.comparisons)
+            for arm, gate in gate_list(comparisons)
         ],
     )
-    titles = arm_titles(subject.comparisons)
-    yield Table(
+    yield figure_table(arms_of(comparisons), figure_rows(comparisons))
+
+
+def group_by_gpus(subject: Subject) -> list[Arm]:
+    """Return the runs that have a figure, by GPU count."""
+    groups: dict[int, list[LoggedRun]] = {}
+    for history in subject.histories:
+        if run := history.measured:
+            groups.setdefault(run.gpus, []).append(run)
+    return [Arm(runs=tuple(groups[gpus])) for gpus in sorted(groups)]
+
+
+def figure_table(arms: Sequence[Arm], rows: Sequence[Row]) -> Table:
+    """Return the figures with a column for each arm."""
+    return Table(
         title="Figures",
         caption="The figures of each number of devices; of repeats, their median",
-        head=["", *titles],
-        kinds=["", *("number" for _ in titles)],
-        rows=[
-            TableRow(cells=[row.title.strip(), *row.cells])
-            for row in figure_rows(subject.comparisons)
-        ],
+        head=["Figure", *map(devices, arms)],
+        kinds=["", *("number" for _ in arms)],
+        rows=[TableRow(cells=[row.title.strip(), *row.cells]) for row in rows],
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from dpbench.compare import Comparison
-from dpbench.report.figures import arm_titles, figure_rows
+from dpbench.report.figures import figure_rows
 from dpbench.report.words import (
     arms_of,
     certainty,
@@ -45,10 +45,11 @@ def render_markdown(comparisons: Sequence[Comparison]) -> str:
 
 def figures(comparisons: Sequence[Comparison]) -> str:
     """Return the figures of every arm."""
-    titles = arm_titles(comparisons)
+    titles = list(map(devices, arms_of(comparisons)))
     lines = [line(["", *titles]), line(["---", *("---:" for _ in titles)])]
     lines += [
-        line([escape(row.title.strip()), *map(escape, row.cells)]) for row in figure_rows(comparisons)
+        line([escape(row.title.strip()), *map(escape, row.cells)])
+        for row in figure_rows(comparisons)
     ]
     return "\n".join(lines)
 

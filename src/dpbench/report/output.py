@@ -60,6 +60,8 @@ def write_page(path: Path, page: str) -> None:
 
 def check_target(path: Path) -> None:
     """Refuse a path that holds something else than a page. Errors: SetupError."""
+    if not path.parent.is_dir():
+        raise SetupError(f"{path.parent}: no such folder", hint="make it first, or name another")
     if path.is_dir():
         raise SetupError(f"{path}: is a folder", hint=f"name a file, such as {path}/report.html")
     if path.exists() or path.is_symlink():

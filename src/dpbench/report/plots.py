@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import takewhile
 from statistics import median
 from typing import Any
@@ -74,7 +74,9 @@ def draw_curves(
             axes.axvspan(0, start, color=COLOURS["shade"], alpha=0.22, linewidth=0)
         for run in runs:
             look = look_of(run, runs)
-            points = [(one.last, value) for one in run.intervals if (value := read(one)) is not None]
+            points = [
+                (one.last, value) for one in run.intervals if (value := read(one)) is not None
+            ]
             thin = thinned(points)
             markers = {"marker": look["marker"], "markersize": 3.2} if len(thin) <= 60 else {}
             axes.plot(*zip(*thin, strict=True), **look["line"], **markers) if thin else None
@@ -95,13 +97,15 @@ def draw_curves(
         axes.set_xlim(left=0)
         if name == "rates":
             axes.set_ylim(bottom=0)
-        axes.legend(*unique_legend(axes), loc="best")
+        add_legend(axes)
 
     note = "Shaded: start-up. Crossed: intervals that do not count."
     if any(len(run.intervals) > MOST_POINTS for run in runs):
         note += f" Long runs are drawn as medians of {MOST_POINTS} stretches."
-    description = " ".join(describe_curve(run, read, label) for run in runs)
-    return draw(name, title=title, note=note, description=description, height=3.7, paint=paint)
+    description = " ".join(
+        f"{run_title(run, runs)}: {describe_curve(run, read, label)}" for run in runs
+    )
+    return draw(name, title=title, note=note, description=description, height=3.4, paint=paint)
 
 
 def draw_times(runs: Sequence[History]) -> Plot:
@@ -113,27 +117,9 @@ def draw_times(runs: Sequence[History]) -> Plot:
         times = [one.step_time_ms for one in run.intervals if not one.left_out]
         groups.setdefault(title, []).extend(times)
         looks[title] = look_of(run, runs)["line"]["color"]
-    titles = list(groups)
 
     def paint(axes: Any) -> None:
-        places = range(len(titles), 0, -1)
-        pen = {"color": COLOURS["ink"], "linewidth": 1.2}
-        for place, title in zip(places, titles, strict=True):
-            points = sorted(groups[title])[:: max(1, len(groups[title]) // MOST_POINTS)]
-            jitter = [place + ((index * 7) % 11 - 5) * 0.035 for index in range(len(points))]
-            axes.scatter(points, jitter, s=15, color=looks[title], alpha=0.65, linewidths=0)
-        axes.boxplot(
-            [groups[title] for title in titles],
-            positions=list(places),
-            orientation="horizontal",
-            widths=0.55,
-            showfliers=False,
-            boxprops=pen, whiskerprops=pen, capprops=pen,
-            medianprops={"color": COLOURS["ink"], "linewidth": 2.2},
-        )  # fmt: skip
-        axes.set_yticks(list(places), titles)
-        axes.grid(visible=False, axis="y")
-        axes.set_xlabel("step time (ms), mean of a logged interval")
+        paint_boxes(axes, groups, looks)
 
     description = " ".join(
         f"{title}: {len(times)} intervals from {min(times):.1f} to {max(times):.1f} ms, "
@@ -142,12 +128,37 @@ def draw_times(runs: Sequence[History]) -> Plot:
     )
     return draw(
         "times",
-        title="Distribution of the step time",
+        title="Distribution of the step time, each run against its own median",
         note="A box holds the middle half of the intervals that count, its line is the median.",
         description=description,
-        height=max(3.7, 1.3 + 0.4 * len(titles)),
+        height=max(3.4, 1.3 + 0.4 * len(groups)),
         paint=paint,
     )
+
+
+def paint_boxes(
+    axes: Any, groups: Mapping[str, Sequence[float]], colours: Mapping[str, str]
+) -> None:
+    """Draw a box and all points of each group, in percent of its median."""
+    medians = {name: median(times) for name, times in groups.items()}
+    shares = {
+        name: [100 * time / medians[name] for time in times] for name, times in groups.items()
+    }
+    places = list(range(len(groups), 0, -1))
+    for place, (name, values) in zip(places, shares.items(), strict=True):
+        points = sorted(values)[:: -(-len(values) // MOST_POINTS)]
+        jitter = [place + ((index * 7) % 11 - 5) * 0.035 for index in range(len(points))]
+        axes.scatter(points, jitter, s=16, color=colours[name], alpha=0.7, linewidths=0)
+    pen = {"color": COLOURS["ink"], "linewidth": 1.2}
+    axes.boxplot(
+        list(shares.values()), positions=places, orientation="horizontal", widths=0.55,
+        showfliers=False, boxprops=pen, whiskerprops=pen, capprops=pen,
+        medianprops={"color": COLOURS["ink"], "linewidth": 2.2},
+    )  # fmt: skip
+    labels = [f"{name}\n{middle:,.1f} ms" for name, middle in medians.items()]
+    axes.set_yticks(places, labels)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel("step time, % of the median")
 
 
 def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
@@ -163,17 +174,19 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
         ideal = [count / base for count in counts]
         needed = [1.0, *(one.needed for one in comparisons)]
         axes.plot(counts, ideal, color=COLOURS["soft"], linestyle="--", label="ideal")
-        axes.plot(counts[1:], needed[1:], color=COLOURS["limit"], linestyle=":", marker="_",
-                  markersize=14, markeredgewidth=2, label=f"needed ({share:.0%} of ideal)")  # fmt: skip
-        axes.errorbar(counts, speedups, yerr=[below, above], color=COLOURS["arm1"], marker="o",
-                      capsize=5, label="measured, with possible range")  # fmt: skip
+        bars = {"linestyle": ":", "marker": "_", "markersize": 14, "markeredgewidth": 2}
+        label = f"needed ({share:.0%} of ideal)"
+        axes.plot(counts[1:], needed[1:], color=COLOURS["limit"], label=label, **bars)
+        look = {"color": COLOURS["arm1"], "marker": "o", "capsize": 5}
+        label = "measured, with possible range"
+        axes.errorbar(counts, speedups, yerr=[below, above], label=label, **look)
         axes.set_xticks(counts)
         noun = "processes" if comparisons[0].baseline.first.device == "cpu" else "GPUs"
         axes.set(xlabel=noun, ylabel=f"speedup over {count_devices(base, None)}")
         if noun == "processes":
             axes.set_ylabel(f"speedup over {count_devices(base, 'cpu')}")
         axes.set_ylim(bottom=0)
-        axes.legend(loc="upper left")
+        add_legend(axes)
 
     description = " ".join(
         f"{one.scaled.gpus}: {one.estimate.speedup:.2f}x, possible {one.estimate.low:.2f}x to "
@@ -185,7 +198,7 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
         title="Speedup over the number of GPUs",
         note="On the dashed line, twice the GPUs train twice as fast.",
         description=description,
-        height=3.7,
+        height=3.4,
         paint=paint,
     )
 
@@ -221,7 +234,7 @@ def draw_gpu_lines(
             axes.plot(*zip(*thinned(points), strict=True), **look_of(run, runs)["line"])
         axes.set(xlabel="seconds since the start of the run", ylabel=label)
         axes.set_ylim(0, 105 if name == "utilization" else None)
-        axes.legend(*unique_legend(axes), loc="best")
+        add_legend(axes)
 
     description = " ".join(
         f"{run_title(run, runs)}, GPU {index}: median {median(y for _, y in points):.0f}, "
@@ -229,7 +242,7 @@ def draw_gpu_lines(
         for run, index, points in lines
     )
     note = "A line for each GPU, from start-up to the end of the run."
-    return draw(name, title=title, note=note, description=description, height=3.3, paint=paint)
+    return draw(name, title=title, note=note, description=description, height=3.1, paint=paint)
 
 
 def gpu_line(run: History, index: int, field: str) -> list[tuple[float, float]]:
@@ -281,21 +294,25 @@ def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return [(median(x for x, _ in part), median(y for _, y in part)) for part in stretches]
 
 
-def unique_legend(axes: Any) -> tuple[list[Any], list[str]]:
-    """Return the legend with each name once."""
+def add_legend(axes: Any) -> None:
+    """Put a legend above the plot, each name once, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     by_label = dict(zip(labels, handles, strict=True))
-    return list(by_label.values()), list(by_label)
+    columns = 5 if max(map(len, by_label)) < 12 else 2
+    axes.figure.legend(
+        by_label.values(), by_label.keys(), loc="outside upper left", ncols=columns,
+        handlelength=2.4, columnspacing=1.2,
+    )  # fmt: skip
 
 
 def describe_curve(run: History, read: Read, label: str) -> str:
     """Return a curve in words."""
     points = [(one.last, value) for one in run.intervals if (value := read(one)) is not None]
     if not points:
-        return f"{arm_title(run)}: no {label}."
+        return f"no {label}."
     (first_step, first), (last_step, last) = points[0], points[-1]
     return (
-        f"{arm_title(run)}: {label} {first:.4g} at step {first_step}, "
+        f"{label} {first:.4g} at step {first_step}, "
         f"{median(value for _, value in points):.4g} in the median, {last:.4g} at step {last_step}."
     )
 

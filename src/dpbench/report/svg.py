@@ -7,6 +7,7 @@ import logging
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.figure import Figure
@@ -28,7 +29,7 @@ COLOURS = {
     "arm6": "#110006",
 }
 """Stand-ins that become the variables of page.css, which know light and dark."""
-SETTINGS: dict[str, object] = {
+SETTINGS: dict[Any, Any] = {
     "svg.fonttype": "none",
     "font.size": 11,
     "font.family": ["sans-serif"],
@@ -52,7 +53,7 @@ SETTINGS: dict[str, object] = {
     "legend.fontsize": 10,
     "lines.linewidth": 1.6,
 }
-WIDTH_INCHES = 6.0
+WIDTH_INCHES = 5.2
 SVG, LINK = "{http://www.w3.org/2000/svg}", "{http://www.w3.org/1999/xlink}href"
 
 
@@ -110,7 +111,11 @@ def clean(svg: bytes, name: str, title: str, description: str) -> str:
     label.text, text.text = title, description
     root.insert(0, label)
     root.insert(1, text)
-    root.attrib |= {"role": "img", "aria-labelledby": f"{name}-title", "aria-describedby": f"{name}-desc"}
+    root.attrib |= {
+        "role": "img",
+        "aria-labelledby": f"{name}-title",
+        "aria-describedby": f"{name}-desc",
+    }
     return ET.tostring(root, encoding="unicode", short_empty_elements=False)
 
 

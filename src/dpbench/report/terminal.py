@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.compare import Arm, Comparison
-from dpbench.report.figures import Row, arm_titles, figure_rows
+from dpbench.report.figures import Row, figure_rows
 from dpbench.report.words import (
     arms_of,
     certainty,
     deciding,
     describe_work,
+    devices,
     gate_list,
     headline,
     list_left_out,
@@ -82,7 +83,7 @@ def table(comparisons: Sequence[Comparison], style: Style) -> str:
     if len(comparisons) == 1:  # the first lines say speedup and range already
         rows = rows[2:]
         last = ["", f"{comparisons[0].estimate.speedup:.2f}x"]
-    rows = [Row(title="", cells=tuple(arm_titles(comparisons))), *rows]
+    rows = [Row(title="", cells=tuple(map(devices, arms_of(comparisons)))), *rows]
     width = (WIDTH - 8 - TITLE_WIDTH) // 2 if len(comparisons) == 1 else 17
     lines = []
     for number, row in enumerate(rows):

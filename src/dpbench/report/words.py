@@ -97,14 +97,14 @@ def count_devices(count: int, device: str | None) -> str:
 
 
 def gate_list(comparisons: Sequence[Comparison]) -> list[tuple[str, Gate]]:
-    """Return each gate with the arm it belongs to; one that several comparisons share, once."""
-    found: dict[Gate, str] = {}
+    """Return each gate with the arm it belongs to; those of the baseline once."""
+    found: dict[tuple[str, Gate], None] = {}
     for comparison in comparisons:
         for gate in comparison.gates:
             of_baseline = gate.name.endswith(", baseline")
             arm = comparison.baseline if of_baseline else comparison.scaled
-            found.setdefault(gate, devices(arm))
-    return [(arm, gate) for gate, arm in found.items()]
+            found[devices(arm), gate] = None
+    return list(found)
 
 
 def reason_for_loss(comparison: Comparison) -> str | None:
@@ -182,7 +182,9 @@ def next_step(comparisons: Sequence[Comparison]) -> str:
         return "more than ideal: the baseline was held back; run it again on an idle machine"
     if "speedup" in doubted and "loss" in failed:
         hint = f"{bench} --repeat 3 --set training.lr=6e-4"
-        return f"a higher learning rate or more steps for the loss, and repeats for the speed: {hint}"
+        return (
+            f"a higher learning rate or more steps for the loss, and repeats for the speed: {hint}"
+        )
     if "speedup" in doubted:
         if one.estimate.pairs > 1:
             return f"more rounds on an idle machine: {bench} --until decided"
@@ -233,7 +235,10 @@ def describe_work(run: LoggedRun) -> str:
 def list_left_out(dropped: Sequence[Dropped]) -> list[tuple[str, str]]:
     """Return which steps do not count, and why."""
     return [
-        (f"step {one.first}" if one.first == one.last else f"steps {one.first}-{one.last}", one.reason)
+        (
+            f"step {one.first}" if one.first == one.last else f"steps {one.first}-{one.last}",
+            one.reason,
+        )
         for one in dropped
     ]
 

@@ -1,0 +1,369 @@
+"""The page: strict HTML, nothing from outside, text for those who cannot see, every kind of run."""
+
+from __future__ import annotations
+
+import functools
+import html
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from xml.etree.ElementTree import Element
+
+import html5lib
+import pytest
+
+from conftest import RECORDED, Dpbench
+from dpbench.errors import SetupError
+from dpbench.report.html import mark_commands, render_page
+from dpbench.report.output import MARK, check_target, write_page
+from dpbench.subject import Subject, collect, of_comparisons
+from stories import CONFIG, ERROR, STORIES, WEAK, Story, tell
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
+FAILED = Story(gpus=2, step_ms=118, status="failed", ends_at=60)
+ODD = "<script>alert(1)</script>&<b>"
+
+
+def make_page(name: str, folder: Path) -> str:
+    """Return the page of a story."""
+    if name in STORIES:
+        return render_page(of_comparisons(tell(folder, *STORIES[name])))
+    if name == "weak":
+        return render_page(of_comparisons(tell(folder, *WEAK, scaling="weak")))
+    return render_page(subject_of(name, folder))
+
+
+def subject_of(name: str, folder: Path) -> Subject:
+    """Return what a report without a verdict is about."""
+    folder.mkdir(exist_ok=True)
+    runs = {
+        "one_run": [Story(gpus=1, step_ms=220, gpu_record=True)],
+        "failed": [FAILED],
+        "failed_at_once": [Story(gpus=2, step_ms=1, status="failed", ends_at=0)],
+        "stopped": [Story(gpus=2, step_ms=110, status="interrupted", ends_at=20)],
+        "one_failed": [Story(gpus=1, step_ms=220), FAILED],
+        "odd_names": [Story(gpus=1, step_ms=220, extra={"data_path": ODD})],
+    }[name]
+    paths = [
+        run.write(folder / f"{number}{ODD.replace('/', '')}") for number, run in enumerate(runs)
+    ]
+    if name == "odd_names":
+        (paths[0] / "config.yaml").write_text(f"# {ODD} \x00\x1b[31m\n")
+        (paths[0] / "command.txt").write_bytes(b"\xff" + ODD.encode())
+    return collect(paths, runs=folder, scaling="strong", checks={})
+
+
+WITHOUT_VERDICT = ["one_run", "failed", "failed_at_once", "stopped", "one_failed", "odd_names"]
+EVERY = ["pass", "gpus_1_2_4_8", "gpu_record", "nan", "weak", *WITHOUT_VERDICT]
+
+Pages = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    """The page of a story by its name; each is made once."""
+    return functools.cache(lambda name: make_page(name, tmp_path_factory.mktemp("told") / "runs"))
+
+
+def parse(page: str) -> Element:
+    """Return the page as a browser understands it; whatever HTML does not allow is an error."""
+    return html5lib.HTMLParser(strict=True).parse(page)
+
+
+def text_of(element: Element) -> str:
+    return " ".join("".join(element.itertext()).split())
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_page_is_strict_self_contained_and_accessible(name: str, page_of: Pages) -> None:
+    page = page_of(name)
+    root = parse(page)
+    elements = list(root.iter())
+    assert not re.search(r"https?:|@import", page)
+    assert not [one.tag for one in elements if one.tag.split("}")[1] in
+                {"script", "iframe", "object", "embed", "img", "form", "base"}]  # fmt: skip
+    for one in elements:
+        for key, value in one.attrib.items():
+            assert not key.startswith("on"), key
+            if key.split("}")[-1] in {"href", "src"}:
+                assert value.startswith("#") or value == "data:,", value
+            assert "url(" not in value or "url(#" in value
+    names = [one.attrib["id"] for one in elements if "id" in one.attrib]
+    assert len(names) == len(set(names))
+    check_accessible(root, set(names))
+
+
+def check_accessible(root: Element, names: set[str]) -> None:
+    assert root.attrib["lang"] == "en"
+    assert len(root.findall(f".//{HTML}h1")) == 1
+    assert len(root.findall(f".//{HTML}main")) == 1
+    for table in root.iter(f"{HTML}table"):
+        assert text_of(table.find(f"{HTML}caption"))  # type: ignore[arg-type]
+        heads = table.findall(f"{HTML}thead/{HTML}tr/{HTML}th")
+        assert all(head.attrib["scope"] == "col" and text_of(head) for head in heads)
+        for row in table.findall(f"{HTML}tbody/{HTML}tr"):
+            assert len(row) == len(heads)
+            assert row[0].attrib["scope"] == "row"
+    for svg in root.iter(f"{SVG}svg"):
+        assert svg.attrib["role"] == "img"
+        title, description = svg[0], svg[1]
+        assert svg.attrib["aria-labelledby"] == title.attrib["id"]
+        assert svg.attrib["aria-describedby"] == description.attrib["id"]
+        assert text_of(title)
+        assert re.search(r"\d", text_of(description))
+        for one in svg.iter():
+            for value in one.attrib.values():
+                if value.startswith(("#", "url(#")):
+                    assert value.split("#")[1].rstrip(")") in names
+
+
+def plot_titles(page: str) -> list[str]:
+    return [text_of(svg[0]).split(",")[0] for svg in parse(page).iter(f"{SVG}svg")]
+
+
+RATES, LOSSES = "Samples a second over the steps", "Training loss over the steps"
+TIMES, SCALING = "Distribution of the step time", "Speedup over the number of GPUs"
+GPUS = ["GPU utilisation over time", "GPU power over time"]
+
+
+@pytest.mark.parametrize(
+    ("name", "titles"),
+    [
+        ("pass", [RATES, LOSSES, TIMES, SCALING]),
+        ("gpu_record", [RATES, LOSSES, TIMES, SCALING, *GPUS]),
+        ("one_run", [RATES, LOSSES, TIMES, *GPUS]),
+        ("failed", [RATES, LOSSES]),
+        ("failed_at_once", []),
+    ],
+)
+def test_what_there_are_figures_for_is_drawn(name: str, titles: list[str], page_of: Pages) -> None:
+    assert plot_titles(page_of(name)) == titles
+
+
+def test_the_numbers_of_the_verdict_are_in_tables_and_in_the_texts_of_the_plots(
+    tmp_path: Path,
+) -> None:
+    comparisons = tell(tmp_path / "runs", *STORIES["gpus_1_2_4_8"])
+    root = parse(render_page(of_comparisons(comparisons)))
+    cells = {text_of(cell) for cell in root.iter() if cell.tag in (f"{HTML}td", f"{HTML}th")}
+    descriptions = " ".join(text_of(one) for one in root.iter(f"{SVG}desc"))
+    for one in comparisons:
+        assert f"{one.estimate.speedup:.2f}x" in cells
+        assert f"{one.efficiency:.2f}" in cells
+        assert f"{one.scaled.gpus}: {one.estimate.speedup:.2f}x" in descriptions
+        [run] = one.scaled.runs
+        assert str(run.path) in cells
+        assert f"median {run.throughput.step_time_ms:.1f} ms" in descriptions
+        for step in run.log.steps:
+            assert f"{step.step_time_ms:,.1f}" in cells
+
+
+def test_a_failed_run_says_why_and_shows_the_end_of_its_output(page_of: Pages) -> None:
+    page = page_of("failed")
+    root = parse(page)
+    verdict = text_of(root.find(f".//{HTML}section"))  # type: ignore[arg-type]
+    assert verdict.startswith("FAILED The training process ended with status 1")
+    assert "step 60 of 200" in verdict
+    shown = [one.text or "" for one in root.iter(f"{HTML}pre")]
+    assert shown[0].endswith(ERROR)
+    assert CONFIG in "\n".join(shown) + "\n"
+
+
+def test_runs_that_cannot_be_compared_say_why_and_show_the_good_one(page_of: Pages) -> None:
+    root = parse(page_of("one_failed"))
+    text = text_of(root)
+    assert "NO VERDICT" in text
+    assert "OutOfMemoryError" in text
+    figures = root.find(f".//{HTML}table/{HTML}caption")
+    assert figures is not None
+    assert text_of(figures).startswith("The figures")
+
+
+def test_a_long_run_is_thinned_not_dropped(tmp_path: Path) -> None:
+    log = tmp_path / "long.log"
+    short = Story(gpus=1, step_ms=100)
+    head = short.log().split(" [2026")[0]
+    lines = [
+        short.line(number).replace("     200 |", "  100000 |") for number in range(10, 100001, 10)
+    ]
+    log.write_text(head + "\n".join(lines) + "\n")
+    page = render_page(collect([log], runs=tmp_path, scaling="strong", checks={}))
+    parse(page)
+    assert len(page) < 600_000
+    assert "medians of 300 stretches" in page
+    assert "10,000 intervals, each 20th shown" in page
+
+
+def test_commands_in_sentences_are_marked_to_their_end() -> None:
+    command = "dpbench bench --gpus 1,2 --repeat 3 --set training.lr=6e-4"
+    marked = mark_commands(f"do this <now>: {command}, then stop")
+    assert marked == f"do this &lt;now&gt;: <code>{command}</code>, then stop"
+    assert "<code>dpbench bench --gpus 1,2 --repeat 3</code> says" in mark_commands(
+        "dpbench bench --gpus 1,2 --repeat 3 says how stable it is"
+    )
+
+
+def test_contrast_of_text_is_enough_in_light_and_dark() -> None:
+    css = (Path(__file__).parents[1] / "src/dpbench/report/page.css").read_text()
+    light, dark = (
+        dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", block))
+        for block in css.split("@media screen")[:2]
+    )
+    assert light.keys() == dark.keys()
+    for theme in (light, dark):
+        for name in ("ink", "soft", "pass", "fail", "inconclusive", "none"):
+            for ground in ("paper", "panel"):
+                assert contrast(theme[name], theme[ground]) >= 4.5, (name, ground)
+        for name in ("limit", *(f"arm{k}" for k in range(1, 7))):
+            assert contrast(theme[name], theme["paper"]) >= 4.5, name
+
+
+def contrast(one: str, other: str) -> float:
+    """The contrast ratio of WCAG 2."""
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def luminance(colour: str) -> float:
+    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    ]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def test_only_an_older_page_is_replaced(tmp_path: Path) -> None:
+    page, precious = tmp_path / "page.html", tmp_path / "run.log"
+    write_page(page, f"<!doctype html>{MARK}\n1")
+    write_page(page, f"<!doctype html>{MARK}\n2")
+    assert page.read_text().endswith("2")
+    precious.write_text("results")
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for target in (precious, tmp_path, tmp_path / "link", tmp_path / "no folder" / "page.html"):
+        with pytest.raises(SetupError):
+            write_page(target, "page")
+    assert precious.read_text() == "results"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "page.html", "run.log"]
+
+
+def test_the_report_of_an_experiment_shows_failed_runs_too(tmp_path: Path) -> None:
+    experiment = tmp_path / "runs" / "2026-12-01_bench"
+    plan = {"schema_version": 1, "name": "x", "gpus": [1, 2], "rounds": 1}
+    for number, story in enumerate(
+        [Story(gpus=1, step_ms=220), FAILED, Story(gpus=2, step_ms=118)]
+    ):
+        story.write(experiment / f"{number}_round01_gpus{story.gpus}")
+    (experiment / "bench.json").write_text(json.dumps(plan))
+    (experiment / "config.yaml").write_text(CONFIG)
+    subject = collect([], runs=tmp_path / "runs", scaling="strong", checks={})
+    assert [one.outcome for one in subject.comparisons] == ["pass"]
+    assert [one.status for one in subject.histories] == ["finished", "failed", "finished"]
+    page = render_page(subject)
+    assert "PASS" in page
+    assert ERROR in page
+
+
+def test_the_command_line_writes_pages(dpbench: Dpbench, tmp_path: Path) -> None:
+    one, two = RECORDED / "h200_core0.19_gpus1", RECORDED / "h200_core0.19_gpus2"
+    ended = dpbench("compare", one, two, "--html", "verdict.html")
+    assert ended.returncode == 1
+    assert ended.stdout.startswith("FAIL")
+    ended = dpbench("report", one, "-o", "one.html")
+    assert (ended.returncode, ended.stdout) == (0, "one.html\n")
+    for name in ("verdict.html", "one.html"):
+        check_target(tmp_path / name)
+        parse((tmp_path / name).read_text())
+    assert dpbench("report", one, "-o", ".").returncode == 2
+    assert dpbench("report", "nowhere").returncode == 2
+    assert dpbench("report").returncode == 2
+
+
+needs_chromium = pytest.mark.skipif(
+    CHROMIUM is None, reason="the browser part needs chromium (apt-get install chromium)"
+)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a browser saw of a page."""
+
+    console: list[str]
+    requested: set[str]
+    """Addresses beyond the file, but for what the browser asks its maker."""
+    probe: dict[str, Any]
+
+
+def browse(page: str, folder: Path) -> Seen:
+    """Open a page from disk on a narrow screen, with a probe that only the test adds."""
+    file, log = folder / "page.html", folder / "net.json"
+    file.write_text(page.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
+    ended = subprocess.run(
+        [
+            str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
+            f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr",
+            f"--log-net-log={log}", "--window-size=390,800", "--virtual-time-budget=2000",
+            "--dump-dom", file.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    found = re.search(r'<html[^>]* data-probe="([^"]*)"', ended.stdout)
+    assert found, ended.stderr[-2000:]
+    asked = re.findall(r'"url":"(\w+://([^/"]*)[^"]*)"', log.read_text(errors="replace"))
+    return Seen(
+        console=[line for line in ended.stderr.splitlines() if "CONSOLE" in line],
+        requested={
+            url
+            for url, host in asked
+            if not url.startswith("file:") and not host.endswith(".google.com")
+        },
+        probe=json.loads(html.unescape(found[1])),
+    )
+
+
+@needs_chromium
+@pytest.mark.parametrize("name", ["gpu_record", "gpus_1_2_4_8", "failed", "odd_names"])
+def test_a_browser_shows_the_page_without_error_or_request(
+    name: str, tmp_path: Path, page_of: Pages
+) -> None:
+    page = page_of(name)
+    seen = browse(page, tmp_path)
+    assert (seen.console, seen.requested) == ([], set())
+    assert seen.probe == {"resources": [], "too_wide": [], "svgs": page.count("<svg"), "flat": 0}
+
+
+@needs_chromium
+def test_the_browser_would_tell_of_errors_requests_and_what_is_too_wide(
+    tmp_path: Path, page_of: Pages
+) -> None:
+    bad = (
+        "<figure style='width: 999px'><img src='http://127.0.0.1:9/x.png'></figure>"
+        "<script>nothing()</script></main>"
+    )
+    seen = browse(page_of("failed").replace("</main>", bad), tmp_path)
+    assert any("nothing is not defined" in line for line in seen.console)
+    assert seen.requested == {"http://127.0.0.1:9/x.png"}
+    assert seen.probe["resources"] == ["http://127.0.0.1:9/x.png"]
+    assert seen.probe["too_wide"] == ["FIGURE"]
+
+
+PROBE = """
+addEventListener("load", () => {
+  const width = document.documentElement.clientWidth;
+  const wide = [...document.querySelectorAll("main > *, section > *, figure")]
+    .filter((one) => one.getBoundingClientRect().right > width + 1).map((one) => one.tagName);
+  const svgs = [...document.querySelectorAll("svg")];
+  document.documentElement.dataset.probe = JSON.stringify({
+    resources: performance.getEntriesByType("resource").map((one) => one.name),
+    too_wide: wide, svgs: svgs.length,
+    flat: svgs.filter((one) => one.getBoundingClientRect().height < 100).length,
+  });
+});
+"""
