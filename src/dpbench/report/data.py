@@ -12,6 +12,7 @@ from dpbench import __version__
 from dpbench.compare import Arm, Comparison
 from dpbench.history import list_intervals
 from dpbench.pairs import LEAST_SD, NORMAL95, T95
+from dpbench.report.advice import next_step, reason_for_loss
 from dpbench.report.figures import memory_gib, utilization
 from dpbench.report.words import (
     arms_of,
@@ -19,9 +20,7 @@ from dpbench.report.words import (
     deciding,
     headline,
     list_remarks,
-    next_step,
     overall,
-    reason_for_loss,
 )
 from dpbench.runs import LoggedRun
 from dpbench.verdict import AGREEMENT

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from dpbench import __version__
 from dpbench.compare import Arm
+from dpbench.report.advice import next_step, reason_for_loss
 from dpbench.report.figures import Row, arm_rows, figure_rows
 from dpbench.report.plots import draw_all
 from dpbench.report.run_tables import (
@@ -33,9 +34,7 @@ from dpbench.report.words import (
     gate_list,
     headline,
     list_remarks,
-    next_step,
     overall,
-    reason_for_loss,
 )
 from dpbench.runs import LoggedRun
 from dpbench.subject import Subject

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from dpbench.compare import Comparison
+from dpbench.report.advice import next_step, reason_for_loss
 from dpbench.report.figures import figure_rows
 from dpbench.report.words import (
     arms_of,
@@ -17,9 +18,7 @@ from dpbench.report.words import (
     headline,
     list_left_out,
     list_remarks,
-    next_step,
     overall,
-    reason_for_loss,
 )
 
 SPECIAL = re.compile(r"([\\`*_\[\]<|])")

@@ -9,14 +9,20 @@ from typing import Any
 
 from dpbench.compare import Comparison
 from dpbench.history import History, Interval
+from dpbench.report.gpu_plots import draw_gpus
+from dpbench.report.looks import (
+    MOST_POINTS,
+    add_legend,
+    arm_title,
+    look_of,
+    run_title,
+    thinned,
+)
 from dpbench.report.svg import COLOURS, Plot, draw
 from dpbench.report.words import count_devices
 from dpbench.subject import Subject
 
-MOST_POINTS = 300
-"""A longer run is drawn as medians of so many stretches."""
 MOST_BOXES = 12
-MARKERS, LINES = "os^Dv<", ("-", "--", "-.", ":", "-", "--")
 Read = Callable[[Interval], float | None]
 
 
@@ -203,106 +209,10 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
     )
 
 
-def draw_gpus(histories: Sequence[History]) -> Iterator[Plot]:
-    """Yield utilisation and power over time, where a record was kept."""
-    runs = [run for run in histories if run.gpu_record]
-    for name, field, title, label in (
-        ("utilization", "utilization_percent", "GPU utilisation over time", "utilisation (%)"),
-        ("power", "power_watts", "GPU power over time", "power (W)"),
-    ):
-        lines = [
-            (run, index, points)
-            for run in runs
-            for index in dict.fromkeys(point.index for point in run.gpu_record)
-            if (points := gpu_line(run, index, field))
-        ]
-        if lines:
-            yield draw_gpu_lines(name, runs, lines, title, label)
-
-
-def draw_gpu_lines(
-    name: str,
-    runs: Sequence[History],
-    lines: Sequence[tuple[History, int, list[tuple[float, float]]]],
-    title: str,
-    label: str,
-) -> Plot:
-    """Return one quantity of every GPU over the time of its run."""
-
-    def paint(axes: Any) -> None:
-        for run, _, points in lines:
-            axes.plot(*zip(*thinned(points), strict=True), **look_of(run, runs)["line"])
-        axes.set(xlabel="seconds since the start of the run", ylabel=label)
-        axes.set_ylim(0, 105 if name == "utilization" else None)
-        add_legend(axes)
-
-    description = " ".join(
-        f"{run_title(run, runs)}, GPU {index}: median {median(y for _, y in points):.0f}, "
-        f"at most {max(y for _, y in points):.0f}."
-        for run, index, points in lines
-    )
-    note = "A line for each GPU, from start-up to the end of the run."
-    return draw(name, title=title, note=note, description=description, height=3.1, paint=paint)
-
-
-def gpu_line(run: History, index: int, field: str) -> list[tuple[float, float]]:
-    """Return one quantity of one GPU over time."""
-    return [
-        (point.seconds, value)
-        for point in run.gpu_record
-        if point.index == index and (value := getattr(point, field)) is not None
-    ]
-
-
-def look_of(run: History, runs: Sequence[History]) -> dict[str, Any]:
-    """Return colour, line and marker of a run: those of its GPU count."""
-    counts = sorted({other.gpus or 0 for other in runs})
-    place = counts.index(run.gpus or 0) % len(MARKERS)
-    line = {
-        "color": COLOURS[f"arm{place + 1}"],
-        "linestyle": LINES[place],
-        "label": arm_title(run),
-    }
-    return {"line": line, "marker": MARKERS[place]}
-
-
-def arm_title(run: History) -> str:
-    """Return what stands for all runs of a GPU count."""
-    device = run.run.device if run.run else None
-    return count_devices(run.gpus, device) if run.gpus else "GPUs unknown"
-
-
-def run_title(run: History, runs: Sequence[History]) -> str:
-    """Return what stands for one run: its GPU count, numbered among its repeats."""
-    same = [other for other in runs if other.gpus == run.gpus]
-    title = arm_title(run)
-    return title if len(same) == 1 else f"{title}, run {same.index(run) + 1}"
-
-
 def start_up_end(run: History) -> int:
     """Return the last step of start-up; 0 when the first interval counts."""
     leading = list(takewhile(lambda one: one.left_out, run.intervals))
     return leading[-1].last if leading else 0
-
-
-def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return at most MOST_POINTS points: the medians of stretches."""
-    size = -(-len(points) // MOST_POINTS) or 1
-    if size == 1:
-        return list(points)
-    stretches = [points[start : start + size] for start in range(0, len(points), size)]
-    return [(median(x for x, _ in part), median(y for _, y in part)) for part in stretches]
-
-
-def add_legend(axes: Any) -> None:
-    """Put a legend above the plot, each name once, where it hides nothing."""
-    handles, labels = axes.get_legend_handles_labels()
-    by_label = dict(zip(labels, handles, strict=True))
-    columns = 5 if max(map(len, by_label)) < 12 else 2
-    axes.figure.legend(
-        by_label.values(), by_label.keys(), loc="outside upper left", ncols=columns,
-        handlelength=2.4, columnspacing=1.2,
-    )  # fmt: skip
 
 
 def describe_curve(run: History, read: Read, label: str) -> str:

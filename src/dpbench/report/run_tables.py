@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.history import History, Interval
-from dpbench.report.plots import run_title
+from dpbench.report.looks import run_title
 from dpbench.report.words import list_left_out
 from dpbench.steady import Dropped
 

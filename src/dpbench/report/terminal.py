@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.compare import Arm, Comparison
+from dpbench.report.advice import next_step, reason_for_loss
 from dpbench.report.figures import Row, figure_rows
 from dpbench.report.words import (
     arms_of,
@@ -18,9 +19,7 @@ from dpbench.report.words import (
     headline,
     list_left_out,
     list_remarks,
-    next_step,
     overall,
-    reason_for_loss,
 )
 
 WIDTH = 80
