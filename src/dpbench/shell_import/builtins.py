@@ -1,0 +1,350 @@
+"""What bash's own commands do to variables; every other command is only remembered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from dpbench.shell_import import lexer
+from dpbench.shell_import.commands import output_of, printf
+from dpbench.shell_import.conditions import Condition, Status
+from dpbench.shell_import.lexer import Simple, Unreadable
+from dpbench.shell_import.state import MARK, Value
+
+if TYPE_CHECKING:
+    from dpbench.shell_import.interpreter import Interpreter
+
+Builtin = Callable[["Interpreter", list[str], int], Status]
+DECLARING = {"export", "declare", "typeset", "local", "readonly"}
+IGNORED = {
+    *(
+        "cd pushd popd mkdir rm cp mv ln touch chmod sleep wait trap ulimit umask shopt alias"
+    ).split(),
+    *("module ml conda hash type ls pip pip3 sync kill pkill tee date pwd dirs clear").split(),
+}
+SHELLS = {"bash", "sh", "zsh", "dash"}
+PASSING = {"command", "builtin", "time", "nohup", "exec"}
+ACTIVATION = re.compile(r"(activate|conda\.sh|\.bashrc|\.bash_profile|\.profile|modules\.sh|bash)$")
+
+
+def run(interpreter: Interpreter, command: Simple, line: int, heredoc: str | None) -> Status:
+    """Follow a simple command."""
+    words = command.words
+    count = 0
+    while count < len(words) and lexer.ASSIGNMENT.match(words[count]):
+        count += 1
+    if count == len(words):
+        statuses = [assign_word(interpreter, word, line) for word in words]
+        return statuses[-1] if statuses else True
+    if words[count] in DECLARING:
+        return declare(interpreter, words[count], words[count + 1 :], line)
+    arguments = interpreter.words.expand_all(words[count:], line)
+    outer_input, outer_output = interpreter.stdin, interpreter.output
+    if heredoc is not None:
+        interpreter.stdin = heredoc
+    if any(redirection.takes_output for redirection in command.redirections):
+        interpreter.output = [] if interpreter.output is not None else None
+    try:
+        return dispatch(interpreter, arguments, command, line)
+    finally:
+        interpreter.stdin, interpreter.output = outer_input, outer_output
+
+
+def dispatch(interpreter: Interpreter, arguments: list[str], command: Simple, line: int) -> Status:
+    """Follow a command whose words are expanded."""
+    if not arguments:
+        return True
+    name, rest = arguments[0], arguments[1:]
+    if name in interpreter.functions:
+        return interpreter.call(name, rest, line)
+    if known := BUILTINS.get(name):
+        return known(interpreter, rest, line)
+    if name in PASSING and rest and not rest[0].startswith("-"):
+        status = dispatch(interpreter, rest, command, line)
+        return leave(interpreter, "exit", [], line) if name == "exec" else status
+    for place, word in enumerate(arguments[:-2]):
+        is_shell = word.rpartition("/")[2] in SHELLS
+        if is_shell and re.fullmatch(r"-[a-z]*c", arguments[place + 1]):
+            return run_shell(interpreter, arguments[:place], arguments[place + 2 :], line)
+    stdin = interpreter.stdin or ""
+    if (printed := output_of(name, rest, stdin)) is not None:
+        if interpreter.output is not None:
+            interpreter.output.append(printed)
+        return True
+    if name in IGNORED:
+        if interpreter.output is not None:
+            unknown_output(interpreter, command, line)
+        return True
+    if not interpreter.state.positional and not interpreter.state.frames:
+        for word in command.words:
+            if re.fullmatch(r'"?\$\{?[@*]\}?"?', word):
+                text = f"line {line}: {word} is empty, as no --arg is given"
+                interpreter.memory.note(text)
+    status = interpreter.add_command(command, arguments, line)
+    if interpreter.output is not None:
+        unknown_output(interpreter, command, line)
+    return status
+
+
+def unknown_output(interpreter: Interpreter, command: Simple, line: int) -> None:
+    """Print a hole in place of what a command would print."""
+    what, why = f"$({' '.join(command.words)})", "it would have to be executed"
+    if interpreter.output is not None:
+        interpreter.output.append(interpreter.memory.hole(line, what, why))
+
+
+def run_shell(interpreter: Interpreter, prefix: list[str], rest: list[str], line: int) -> Status:
+    """Follow `bash -c TEXT NAME ARGUMENTS`, which sees exported variables only."""
+    outer_prefix, interpreter.prefix = interpreter.prefix, (*interpreter.prefix, *prefix)
+
+    def follow() -> Status:
+        state = interpreter.state
+        state.hidden = frozenset(
+            name
+            for name in state.variables
+            if name not in state.exported and name not in interpreter.memory.pinned
+        )
+        state.positional = rest[2:]
+        return interpreter.run_text(rest[0], line)
+
+    try:
+        return interpreter.apart(follow)
+    finally:
+        interpreter.prefix = outer_prefix
+
+
+def assign_word(interpreter: Interpreter, word: str, line: int) -> Status:
+    """Follow `NAME=value`, `NAME+=value`, `NAME[index]=value` or `NAME=(values)`."""
+    match = lexer.ASSIGNMENT.match(word)
+    if not match:
+        raise Unreadable(word)
+    name, index, plus = match[1], match[2], match[3]
+    words, text = interpreter.words, word[match.end() :]
+    old = interpreter.state.variables.get(name)
+    if text.startswith("(") and text.endswith(")"):
+        value = read_array(interpreter, text[1:-1], line, keyed=isinstance(old, dict))
+        if plus and isinstance(old, list) and isinstance(value, list):
+            value = old + value
+        elif plus and isinstance(old, str) and isinstance(value, list):
+            value = [old, *value]
+        elif plus and isinstance(old, dict) and isinstance(value, dict):
+            value = old | value
+        words.assign(name, value)
+        return True
+    given = name_holes(interpreter, words.one(text, line), name)
+    if index is not None:
+        set_element(interpreter, name, index, given, line, append=bool(plus))
+    elif isinstance(old, list):
+        head = (old[0] if old and plus else "") + given
+        words.assign(name, [head, *old[1:]])
+    else:
+        before = old if plus and isinstance(old, str) else ""
+        words.assign(name, interpreter.memory.check_size(before + given, line))
+    holes = interpreter.memory.holes_in(given)
+    return holes[0] if holes and ("$(" in text or "`" in text) else True
+
+
+def name_holes(interpreter: Interpreter, text: str, name: str) -> str:
+    """Let the holes of a value be filled by the variable that it is assigned to."""
+    memory = interpreter.memory
+
+    def rename(match: re.Match[str]) -> str:
+        hole = memory.holes[int(match[1])]
+        if hole.variable or hole.why.startswith("positional"):
+            return match[0]
+        return memory.hole(*hole[:3], variable=name)
+
+    return MARK.sub(rename, text)
+
+
+def read_array(interpreter: Interpreter, text: str, line: int, *, keyed: bool) -> Value:
+    """Return the elements of `(a b)` or `([k]=v)`."""
+    elements = lexer.split_array(text)
+    pairs = [re.fullmatch(r"\[([^\]]+)\]=(.*)", element, re.DOTALL) for element in elements]
+    if elements and all(pairs):
+        words = interpreter.words
+        return {words.one(p[1], line): words.one(p[2], line) for p in pairs if p}
+    if keyed and elements:
+        raise Unreadable(f"({text})")
+    place, made = 0, []
+    for element in elements:
+        place = text.index(element, place)
+        at = line + text.count("\n", 0, place)
+        made += interpreter.words.expand(element, at)
+        place += len(element)
+    return {} if keyed else made
+
+
+def set_element(
+    interpreter: Interpreter, name: str, index: str, text: str, line: int, *, append: bool
+) -> None:
+    """Set one element of an array."""
+    words, old = interpreter.words, interpreter.state.variables.get(name)
+    if isinstance(old, dict):
+        key = words.one(index, line)
+        words.assign(name, old | {key: (old.get(key, "") if append else "") + text})
+        return
+    items = [] if old is None else [old] if isinstance(old, str) else old.copy()
+    number = words.arithmetic(index, line)
+    if not number.isdigit() or int(number) > len(items):
+        raise Unreadable(f"{name}[{index}]")
+    place = int(number)
+    if place == len(items):
+        items.append(text)
+    else:
+        items[place] = (items[place] if append else "") + text
+    words.assign(name, items)
+
+
+def declare(interpreter: Interpreter, kind: str, words: list[str], line: int) -> Status:
+    """Follow `export`, `declare`, `local` and `readonly`."""
+    state, status = interpreter.state, True
+    options = "".join(word for word in words if re.fullmatch(r"[-+][a-zA-Z]+", word))
+    local = kind == "local" or (kind in {"declare", "typeset"} and "g" not in options)
+    for word in words:
+        if re.fullmatch(r"[-+][a-zA-Z]+|--", word):
+            continue
+        match = lexer.ASSIGNMENT.match(word)
+        text = word if match else interpreter.words.one(word, line)
+        if not match and (match := lexer.ASSIGNMENT.match(text)):
+            text = text[: match.end()] + "'" + text[match.end() :].replace("'", "'\\''") + "'"
+        name = match[1] if match else text
+        if not re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII):
+            raise Unreadable(f"{kind} {word}")
+        if local and state.frames:
+            state.frames[-1].setdefault(name, state.variables.get(name))
+            if not match:
+                state.variables.pop(name, None)
+        if "A" in options and not isinstance(state.variables.get(name), dict):
+            interpreter.words.assign(name, {})
+        if match:
+            assign_word(interpreter, text, line)
+        elif "a" in options and name not in state.variables:
+            interpreter.words.assign(name, [])
+        if kind == "export" or "x" in options:
+            state.exported.add(name)
+    return status
+
+
+def test(interpreter: Interpreter, words: list[str], line: int, shown: str) -> Status:
+    """Follow `[ ... ]`."""
+    tokens: list[str] = []
+    for word in words:
+        if re.fullmatch(r'"?\$\{?@.*|"\$\{\w+\[@\]\}"', word):
+            raise Unreadable(shown)
+        tokens.append(word)
+    return Condition(tokens, interpreter.words, line, shown, double=False).read()
+
+
+def leave(interpreter: Interpreter, kind: str, rest: list[str], line: int) -> Status:
+    """Follow `exit`, `return`, `break` and `continue`."""
+    from dpbench.shell_import.interpreter import Leave
+
+    number = int(rest[0]) if rest and re.fullmatch(r"\d{1,6}", rest[0]) else None
+    raise Leave(kind, status=not number, levels=max(number or 1, 1))
+
+
+def shift(interpreter: Interpreter, rest: list[str], line: int) -> Status:
+    """Drop positional parameters."""
+    count = int(rest[0]) if rest and re.fullmatch(r"\d{1,6}", rest[0]) else 1
+    positional = interpreter.state.positional
+    if count > len(positional):
+        return False
+    interpreter.state.positional = positional[count:]
+    return True
+
+
+def set_parameters(interpreter: Interpreter, rest: list[str], line: int) -> Status:
+    """Set positional parameters; options of the shell change nothing here."""
+    if "--" in rest:
+        interpreter.state.positional = rest[rest.index("--") + 1 :]
+    elif rest and not rest[0].startswith(("-", "+")):
+        interpreter.state.positional = rest
+    return True
+
+
+def unset(interpreter: Interpreter, rest: list[str], line: int) -> Status:
+    """Forget variables."""
+    for name in rest:
+        if name not in interpreter.memory.pinned:
+            interpreter.state.variables.pop(name, None)
+    return True
+
+
+def let(interpreter: Interpreter, rest: list[str], line: int) -> Status:
+    """Follow arithmetic assignments."""
+    value = "0"
+    for expression in rest:
+        value = interpreter.words.arithmetic(expression, line)
+    holes = interpreter.memory.holes_in(value)
+    return holes[0] if holes else value != "0"
+
+
+def read(interpreter: Interpreter, rest: list[str], line: int) -> Status:
+    """Make holes of the variables that `read` would set."""
+    names = [word for word in rest if re.fullmatch(r"[A-Za-z_]\w*", word)] or ["REPLY"]
+    what = "read " + " ".join(rest)
+    for name in names:
+        mark = interpreter.memory.hole(line, what, "it asks when it runs", variable=name)
+        interpreter.words.assign(name, mark)
+    return interpreter.memory.holes[-1]
+
+
+def source(interpreter: Interpreter, rest: list[str], line: int) -> Status:
+    """Note that a file is not read."""
+    memory = interpreter.memory
+    path = memory.show(rest[0]) if rest else ""
+    if not ACTIVATION.search(path):
+        memory.note(f"line {line}: source {path}: not read; give what it sets as --var NAME=VALUE")
+        memory.sourced_line = memory.sourced_line or line
+    return True
+
+
+def print_formatted(interpreter: Interpreter, rest: list[str], line: int) -> Status:
+    """Follow `printf`, also into a variable."""
+    target = rest[1] if rest[:1] == ["-v"] and len(rest) > 2 else None
+    text = printf(rest[2:] if target else rest, "")
+    if text is None:
+        text = interpreter.memory.hole(line, "printf " + " ".join(rest), "its format is not known")
+    if target:
+        interpreter.words.assign(target, text)
+    elif interpreter.output is not None:
+        interpreter.output.append(text)
+    return True
+
+
+def evaluate(interpreter: Interpreter, rest: list[str], line: int) -> Status:
+    """Follow `eval`."""
+    return interpreter.run_text(" ".join(rest), line)
+
+
+def get_options(interpreter: Interpreter, rest: list[str], line: int) -> Status:
+    """Follow `getopts` where there are no parameters."""
+    if interpreter.state.positional:
+        raise Unreadable("getopts")
+    return False
+
+
+BUILTINS: dict[str, Builtin] = {
+    ":": lambda *_: True,
+    "true": lambda *_: True,
+    "false": lambda *_: False,
+    "test": lambda i, rest, line: test(i, rest, line, "test " + " ".join(rest)),
+    "exit": lambda i, rest, line: leave(i, "exit", rest, line),
+    "return": lambda i, rest, line: leave(i, "return", rest, line),
+    "break": lambda i, rest, line: leave(i, "break", rest, line),
+    "continue": lambda i, rest, line: leave(i, "continue", rest, line),
+    "shift": shift,
+    "set": set_parameters,
+    "unset": unset,
+    "let": let,
+    "read": read,
+    "mapfile": read,
+    "readarray": read,
+    "source": source,
+    ".": source,
+    "printf": print_formatted,
+    "eval": evaluate,
+    "getopts": get_options,
+}
