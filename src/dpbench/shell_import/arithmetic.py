@@ -17,8 +17,25 @@ TOKEN = re.compile(
     re.ASCII,
 )
 PRECEDENCE = {
-    **{"||": 1, "&&": 2, "|": 3, "^": 4, "&": 5, "==": 6, "!=": 6, "<": 7, ">": 7, "<=": 7},
-    **{">=": 7, "<<": 8, ">>": 8, "+": 9, "-": 9, "*": 10, "/": 10, "%": 10, "**": 12},
+    "||": 1,
+    "&&": 2,
+    "|": 3,
+    "^": 4,
+    "&": 5,
+    "==": 6,
+    "!=": 6,
+    "<": 7,
+    ">": 7,
+    "<=": 7,
+    ">=": 7,
+    "<<": 8,
+    ">>": 8,
+    "+": 9,
+    "-": 9,
+    "*": 10,
+    "/": 10,
+    "%": 10,
+    "**": 12,
 }
 ASSIGNING = {"=", "+=", "-=", "*=", "/=", "%=", "<<=", ">>=", "&=", "|=", "^="}
 MAX_DEPTH = 50
@@ -203,10 +220,18 @@ class Reader:
 def compute(operator: str, left: int, right: int) -> int:
     """Return sums, products, bits and comparisons."""
     return {
-        **{"+": left + right, "-": left - right, "*": left * right},
-        **{"&": left & right, "|": left | right, "^": left ^ right},
-        **{"==": int(left == right), "!=": int(left != right), "<": int(left < right)},
-        **{">": int(left > right), "<=": int(left <= right), ">=": int(left >= right)},
+        "+": left + right,
+        "-": left - right,
+        "*": left * right,
+        "&": left & right,
+        "|": left | right,
+        "^": left ^ right,
+        "==": int(left == right),
+        "!=": int(left != right),
+        "<": int(left < right),
+        ">": int(left > right),
+        "<=": int(left <= right),
+        ">=": int(left >= right),
     }[operator]
 
 

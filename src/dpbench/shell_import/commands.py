@@ -140,6 +140,14 @@ def calculate(text: str) -> str | None:
 
 
 FILTERS: dict[str, Filter] = {
-    **{"echo": echo, "printf": printf, "cat": cat, "basename": basename, "dirname": dirname},
-    **{"cut": cut, "tr": tr, "seq": seq, "expr": expr, "bc": bc},
+    "echo": echo,
+    "printf": printf,
+    "cat": cat,
+    "basename": basename,
+    "dirname": dirname,
+    "cut": cut,
+    "tr": tr,
+    "seq": seq,
+    "expr": expr,
+    "bc": bc,
 }
