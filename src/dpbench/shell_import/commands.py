@@ -71,13 +71,14 @@ def dirname(arguments: list[str], _: str) -> str | None:
 
 def cut(arguments: list[str], text: str) -> str | None:
     """Return fields of each line, for `cut -d X -f N` and `-f N-`."""
-    options = "".join(arguments)
-    delimiter = re.search(r"-d(.)", options, re.DOTALL)
-    field = re.search(r"-f(\d+)(-?)(?!\d|,)", options)
-    known = re.fullmatch(r"(-d.|-f\d+-?)+", options, re.DOTALL)
-    if not field or not known:
+    options = re.findall(r"-([df])\n?([^\n]+)\n", "".join(f"{word}\n" for word in arguments))
+    given = dict(options)
+    field = re.fullmatch(r"(\d{1,6})(-?)", given.get("f", ""))
+    if not field or sum(len(value) for _, value in options) + 2 * len(options) != sum(
+        len(word) for word in arguments
+    ):
         return None
-    mark, first = delimiter[1] if delimiter else "\t", int(field[1][:6]) - 1
+    mark, first = given.get("d", "\t"), int(field[1]) - 1
     lines = []
     for line in text.splitlines():
         parts = line.split(mark)

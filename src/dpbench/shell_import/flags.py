@@ -14,6 +14,7 @@ UNDERSCORED = {
     name.replace("_", "-"): name
     for name in ("override-opt_param-scheduler", "use-checkpoint-opt_param-scheduler")
 }
+FLAG = re.compile(r"--[A-Za-z0-9\x01][^\s=]*(=.*)?", re.DOTALL)
 NUMBER = re.compile(r"-\d+|-\d*\.\d+|-\d[\d.]*[eE][-+]?\d+")
 
 
@@ -76,10 +77,10 @@ def split_flags(arguments: Sequence[str], flags: Flags) -> list[tuple[str, list[
     """Return each flag as it is written, with the words up to the next one."""
     found: list[tuple[str, list[str]]] = []
     for word in arguments:
-        if word.startswith("--") and len(word) > 2:
+        if FLAG.fullmatch(word):
             name, equals, value = word.partition("=")
             found.append((name, [value] if equals else []))
-        elif word.startswith("-") and not NUMBER.fullmatch(word) and word != "-":
+        elif re.fullmatch(r"-\S+", word) and not NUMBER.fullmatch(word):
             flags.stray.append(word)
         elif found:
             found[-1][1].append(word)

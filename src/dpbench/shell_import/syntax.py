@@ -14,6 +14,8 @@ MAX_BYTES = 256 * 1024
 MAX_NESTING = 100
 BASH = Language(tree_sitter_bash.language())
 PLACEHOLDER = re.compile(r"(?<![<>&\w$({])<([A-Za-z][\w ./:-]*)>(?![>&(])")
+COMMENT = re.compile(r"`#[^`\n]*`")
+"""A comment in the middle of a command; the grammar takes it to the end of the line."""
 OPEN, CLOSE, BLANK = "\x03", "\x04", "\x05"
 MARKED = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 
@@ -47,6 +49,7 @@ def read_script(data: bytes, name: str) -> Source:
     text = data.decode("latin-1").replace("\r\n", "\n").removeprefix("\xef\xbb\xbf")
     if re.search(r"[\x00-\x05]", text):
         raise ConfigError(f"{name}: not a text file", hint="give a launch script in bash")
+    text = COMMENT.sub(lambda match: "`:" + " " * (len(match[0]) - 3) + "`", text)
     return parse(PLACEHOLDER.sub(mark_placeholder, text), name)
 
 

@@ -108,8 +108,10 @@ class Expander:
         what = show_placeholder(shown[0] if shown else text)
         return self.memory.hole(line, what, "a placeholder that nobody filled in")
 
-    def scan(self, text: str, line: int, fields: Fields, *, quoted: bool) -> None:
-        """Add the meaning of text to the fields."""
+    def scan(
+        self, text: str, line: int, fields: Fields, *, quoted: bool, loose: bool = False
+    ) -> None:
+        """Add the meaning of text to the fields; `loose` text is itself split at blanks."""
         self.memory.step(line)
         position = 0
         while position < len(text):
@@ -140,7 +142,10 @@ class Expander:
                 continue
             else:
                 literal, position = character, position + 1
-            fields.add(literal, quoted=quoted)
+            if loose:
+                fields.add_expansion(literal)
+            else:
+                fields.add(literal, quoted=quoted)
         if fields.words:
             self.memory.check_size(fields.words[-1], line)
 
@@ -193,7 +198,7 @@ class Expander:
         """Add what `${...}` gives."""
         outcome = expand_parameter(parameter, self, line)
         if outcome.instead is not None:  # the word of :- or :+, in the quotes around it
-            self.scan(outcome.instead, line, fields, quoted=quoted)
+            self.scan(outcome.instead, line, fields, quoted=quoted, loose=not quoted)
         elif isinstance(outcome.value, list):
             fields.add_list(outcome.value, quoted=quoted)
         elif quoted:
