@@ -7,13 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from dpbench.config import Model, Parallel, Training
+from dpbench.config import Model, Parallel, Section, Training
 from dpbench.errors import ConfigError
 from dpbench.shell_import.flags import Flags
 
+SECTIONS: dict[str, type[Section]] = {
+    "model": Model,
+    "training": Training,
+    "parallel": Parallel,
+}
 OWN_KEYS = {
     name.replace("_", "-"): (section, name)
-    for section, model in (("model", Model), ("training", Training), ("parallel", Parallel))
+    for section, model in SECTIONS.items()
     for name in model.model_fields
     if name not in {"micro_batches_per_step", "rampup_batch_size", "train_samples"}
 }
@@ -107,8 +112,7 @@ def convert(section: str, key: str, flag: str, values: list[str]) -> Any:
 
     Errors: ConfigError when they are none.
     """
-    models = {"model": Model, "training": Training, "parallel": Parallel}
-    wanted = str(models[section].model_fields[key].annotation)
+    wanted = str(SECTIONS[section].model_fields[key].annotation)
     kind: Callable[[str], Any] = float if "float" in wanted else int if "int" in wanted else str
     if len(values) != 1:
         shown = " ".join(values) or "nothing"

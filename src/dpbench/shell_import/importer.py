@@ -61,7 +61,11 @@ def import_script(
     variables = {key: encode(value) for key, value in request.variables.items()}
     state = State(dict(variables), [encode(argument) for argument in request.arguments])
     interpreter = Interpreter(memory, state)
-    interpreter.run_script(read_script(data, name))
+    try:
+        interpreter.run_script(read_script(data, name))
+    except RecursionError:
+        hint = "simplify the script to its variables and its launch command"
+        raise ConfigError(f"{name}: nested too deeply", hint=hint) from None
     launches = find_launches(list(interpreter.commands), memory)
     chosen, mapped = choose(launches, memory, request, arity)
     recipe = complete_from_recipe(mapped)

@@ -25,7 +25,7 @@ class Parameter(NamedTuple):
     """A parameter and what is done to it."""
 
     name: str
-    index: str | None = None
+    subscript: str | None = None
     prefix: str = ""
     operator: str = ""
     word: str = ""
@@ -61,8 +61,8 @@ def expand_parameter(parameter: Parameter, words: Expander, line: int) -> Outcom
     if parameter.prefix == "!":
         return expand_indirect(parameter, words, line)
     if parameter.prefix == "#":
-        if parameter.index == "*":
-            parameter = parameter._replace(index="@")
+        if parameter.subscript == "*":
+            parameter = parameter._replace(subscript="@")
         value = look_up(parameter, words, line)
         return Outcome(length(parameter, value, words, line))
     value = look_up(parameter, words, line)
@@ -83,9 +83,10 @@ def look_up(parameter: Parameter, words: Expander, line: int) -> str | list[str]
     """Return the value of a parameter without its operator; None when it is not set."""
     state, name = words.state, parameter.name
     if name in {"@", "*"}:
-        return state.positional if name == "@" else " ".join(state.positional)
+        return state.positional if name == "@" else separator(words).join(state.positional)
     if name == "#":
-        return str(len(state.positional))
+        unsure = [text for text in state.positional if words.memory.whole_hole(text)]
+        return unsure[0] if unsure else str(len(state.positional))
     if name == "?":
         return "0"
     if name.isdigit():
@@ -96,7 +97,7 @@ def look_up(parameter: Parameter, words: Expander, line: int) -> str | list[str]
     value = words.value_of(name, line)
     if value is None and name == "BASH_SOURCE":
         return words.memory.name
-    return value_at(value, parameter.index, words, line)
+    return value_at(value, parameter.subscript, words, line)
 
 
 def value_at(
@@ -109,17 +110,23 @@ def value_at(
         return as_text(value)
     if index in {"@", "*"}:
         items = [value] if isinstance(value, str) else list_values(value)
-        return items if index == "@" else " ".join(items)
+        return items if index == "@" else separator(words).join(items)
     if isinstance(value, dict):
         return value.get(words.one(index, line))
     items = [value] if isinstance(value, str) else value
-    if any(words.memory.whole_hole(item) for item in items):
-        return items[0]
+    for item in items:
+        if words.memory.whole_hole(item):  # it may stand for several
+            return item
     number = words.arithmetic(index, line)
     if words.memory.holes_in(number):
         return number
     place = int(number)
     return items[place] if -len(items) <= place < len(items) else None
+
+
+def separator(words: Expander) -> str:
+    """Return what joins the elements of `$*`: the first character of IFS."""
+    return as_text(words.state.variables.get("IFS", " "))[:1]
 
 
 def list_values(value: list[str] | dict[str, str]) -> list[str]:
@@ -182,7 +189,7 @@ def unset_hole(parameter: Parameter, words: Expander, line: int) -> str:
 
 def expand_indirect(parameter: Parameter, words: Expander, line: int) -> Outcome:
     """Return `${!NAME}` or `${!NAME[@]}`."""
-    if parameter.index in {"@", "*"}:
+    if parameter.subscript in {"@", "*"}:
         value = words.value_of(parameter.name, line)
         if isinstance(value, dict):
             return Outcome(list(value))

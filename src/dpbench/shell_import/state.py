@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dpbench.errors import ConfigError
 
@@ -82,16 +82,19 @@ class Memory:
 
     def check_size(self, text: str, line: int) -> str:
         """Return the text, unless it grew too large."""
+        self.step(line, len(text) // 200)
         if len(text) > MAX_TEXT:
             hint = "a value is doubled again and again there; import a flat script"
             raise ConfigError(f"{self.name}:{line}: a value grows above 1 MiB", hint=hint)
         return text
 
-    def hole(self, line: int, what: str, why: str, **more: Any) -> str:
+    def hole(
+        self, line: int, what: str, why: str, variable: str | None = None, *, unset: bool = False
+    ) -> str:
         """Return the mark of a new hole."""
         if len(what) > 60:
             what = what[:57].rstrip() + "..."
-        self.holes.append(Hole(line, " ".join(what.split()), why, **more))
+        self.holes.append(Hole(line, " ".join(what.split()), why, variable, unset))
         return f"\x01{len(self.holes) - 1}\x02"
 
     def holes_in(self, text: str) -> list[Hole]:

@@ -16,6 +16,11 @@ BASH = Language(tree_sitter_bash.language())
 PLACEHOLDER = re.compile(r"(?<![<>&\w$({])<([A-Za-z][\w ./:-]*)>(?![>&(])")
 COMMENT = re.compile(r"`#[^`\n]*`")
 """A comment in the middle of a command; the grammar takes it to the end of the line."""
+SIMPLE = {
+    *("command", "variable_assignment", "variable_assignments"),
+    *("declaration_command", "unset_command"),
+}
+"""Statements that are one simple command."""
 OPEN, CLOSE, BLANK = "\x03", "\x04", "\x05"
 MARKED = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 

@@ -10,7 +10,7 @@ from dpbench.shell_import import lexer
 from dpbench.shell_import.arithmetic import evaluate
 from dpbench.shell_import.lexer import Unreadable
 from dpbench.shell_import.parameters import Parameter, expand_parameter, read_parameter
-from dpbench.shell_import.state import Memory, State, Value
+from dpbench.shell_import.state import Memory, State, Value, as_text
 from dpbench.shell_import.syntax import CLOSE, OPEN, show_placeholder
 
 NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
@@ -30,6 +30,7 @@ class Fields:
     pattern: bool = False
     words: list[str] = field(default_factory=list)
     open: bool = False
+    separators: str = " \t\n"
 
     def add(self, text: str, *, quoted: bool) -> None:
         """Append text that is not split."""
@@ -47,6 +48,8 @@ class Fields:
             if text or not self.open:
                 self.add(text, quoted=False)
             return
+        if self.separators != " \t\n" and text:
+            raise Unreadable("words are split where a changed IFS says")
         for piece in re.findall(r"[ \t\n]+|[^ \t\n]+", text):
             if piece.isspace():
                 self.open = False
@@ -79,7 +82,8 @@ class Expander:
         """Return the words that one argument becomes."""
         if (match := LIST.fullmatch(word)) and (items := brace_items(match[2])) is not None:
             return [match[1] + item + match[3] for item in items]
-        fields = Fields(split=True)
+        separators = as_text(self.state.variables.get("IFS", " \t\n"))
+        fields = Fields(split=True, separators=separators)
         self.scan(word, line, fields, quoted=False)
         if fields.words and re.search(r"[*?]", lexer_literal(word)):
             why = "a pattern of file names; write the names out"
