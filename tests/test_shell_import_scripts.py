@@ -7,7 +7,6 @@ write down what they are given. The importer must come to the same words without
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -73,8 +72,11 @@ CASES = [
         variables={"MBS": "8", "SAVE_DIR": "ck pt", "DTYPE": "fp16", "STEPS": "77", "NOTHING": "x"},
         gpus=2,
         megatron={
-            **{"save": "ck pt", "save-interval": 100, "profile": True},
-            **{"tensorboard-dir": "runs/tb", "wandb-exp-name": "GPT-12L"},
+            "save": "ck pt",
+            "save-interval": 100,
+            "profile": True,
+            "tensorboard-dir": "runs/tb",
+            "wandb-exp-name": "GPT-12L",
         },
     ),
     case(
@@ -83,9 +85,12 @@ CASES = [
         "activations-checkpoint-num-layers use-checkpoint-lr-scheduler no-query-key-layer-scaling",
         gpus=8,
         megatron={
-            **{"lr-decay-iters": 320, "norm-epsilon": "1e-6", "recompute-granularity": "full"},
-            **{"recompute-method": "uniform", "recompute-num-layers": 2},
-            **{"use-checkpoint-opt_param-scheduler": True},
+            "lr-decay-iters": 320,
+            "norm-epsilon": "1e-6",
+            "recompute-granularity": "full",
+            "recompute-method": "uniform",
+            "recompute-num-layers": 2,
+            "use-checkpoint-opt_param-scheduler": True,
         },
     ),
     case(
@@ -134,9 +139,12 @@ CASES = [
         changed="num_layers hidden_size micro_batch_size",
         gpus=1,
         megatron={
-            **{"wandb-exp-name": "it's \"quoted\"", "wandb-project": "a b", "loss-scale": "12_8"},
-            **{"wandb-save-dir": "tab\tand 'single'", "tensorboard-dir": "tb\tx"},
-            **{"exit-duration-in-mins": -1},
+            "wandb-exp-name": 'it\'s "quoted"',
+            "wandb-project": "a b",
+            "loss-scale": "12_8",
+            "wandb-save-dir": "tab\tand 'single'",
+            "tensorboard-dir": "tb\tx",
+            "exit-duration-in-mins": -1,
         },
     ),
     case("comments.sh", gpus=2),

@@ -57,7 +57,10 @@ def follow_case_statement(run: Interpreter, source: Source, node: Node) -> Statu
     if value_node is None:
         raise Unreadable("a case")
     line = source.line(node)
-    value = run.words.one(source.slice(value_node), line)
+    head = lexer.split_command(source.text, node.start_byte).words
+    if head[:2] != ["case", source.slice(value_node)] or head[2:] not in (["in"], []):
+        raise Unreadable("a case")
+    value = run.words.one(head[1], line)
     holes = run.memory.holes_in(value)
     possible: list[Callable[[], Status]] = []
     for item in (child for child in node.children if child.type == "case_item"):
@@ -98,10 +101,10 @@ def loop(
     run: Interpreter, source: Source, body: Node, test: Callable[[], Status], line: int
 ) -> Status:
     """Follow rounds while the test holds; one that is unknown is followed once."""
-    outer_left = run.left
+    outer_left, rounds = run.left, 0
     run.left = {"return": outer_left.setdefault("return", [])}
     try:
-        for _ in range(MAX_ROUNDS):
+        for rounds in range(MAX_ROUNDS):
             status = test()
             if isinstance(status, Hole):
                 run.fork(status, [lambda: round_once(run, source, body, line), lambda: True])
@@ -114,7 +117,7 @@ def loop(
         run.join("break", line)
     finally:
         run.left = outer_left
-    return True
+    return Hole(line, "the loop", "its status is not followed") if rounds else True
 
 
 def round_once(run: Interpreter, source: Source, body: Node, line: int) -> bool:

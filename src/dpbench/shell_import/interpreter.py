@@ -43,7 +43,8 @@ class Interpreter:
 
     memory: Memory
     state: State
-    functions: dict[str, tuple[Source, Node]] = field(default_factory=dict)
+    functions: dict[str, tuple[Source, Node] | None] = field(default_factory=dict)
+    """None for one that is defined, or which one it is, only perhaps."""
     commands: dict[Command, None] = field(default_factory=dict)
     conditions: list[Hole] = field(default_factory=list)
     left: dict[str, list[State]] = field(default_factory=dict)
@@ -148,20 +149,26 @@ class Interpreter:
         """Follow something whose variables end with it."""
         outer, self.state = self.state, self.state.copy()
         outer_left, self.left = self.left, {}
+        functions = self.functions.copy()
         try:
             return follow()
         except Leave as leave:
             return leave.status
         finally:
-            self.state, self.left = outer, outer_left
+            self.state, self.left, self.functions = outer, outer_left, functions
 
     def call(self, name: str, arguments: list[str], line: int) -> Status:
         """Follow a function with its arguments; its local variables end with it."""
+        function = self.functions[name]
+        if function is None:
+            hint = f"define {name} once, outside of any test"
+            message = f"{self.memory.name}:{line}: which function {name} is depends on a test"
+            raise ConfigError(message, hint=hint)
         self.deeper(line)
         outer_left, self.left = self.left, {}
         caller, self.state.positional = self.state.positional, arguments
         self.state.frames.append({})
-        source, body = self.functions[name]
+        source, body = function
         try:
             status = self.statement(source, body)
         except Leave as leave:
@@ -169,6 +176,9 @@ class Interpreter:
                 raise
             status = leave.status
         finally:
+            if self.left.get("return"):
+                why = "where it returns depends on a test that is not known"
+                status = Hole(line, f"{name} ...", why)
             self.join("return", line)
             self.depth -= 1
             self.left = outer_left
@@ -182,13 +192,15 @@ class Interpreter:
 
     def fork(self, hole: Hole, ways: Sequence[Callable[[], Status]]) -> Status:
         """Follow each way from the same state, then make unknown what they left different."""
-        before, printed = self.state, self.output
+        before, printed, functions = self.state, self.output, self.functions.copy()
         self.memory.step(hole.line, 1 + len(before.variables) // 10)
         ends: list[State] = []
         leaves: list[tuple[Leave, State]] = []
         outputs: list[list[str]] = []
+        changed: set[str] = set()
         self.conditions.append(hole)
         for way in ways:
+            self.functions = functions.copy()
             self.state = before.copy()
             self.output = None if printed is None else []
             try:
@@ -197,7 +209,11 @@ class Interpreter:
             except Leave as leave:
                 leaves.append((leave, self.state))
             outputs.append(self.output or [])
+            changed |= {
+                name for name, body in self.functions.items() if functions.get(name) is not body
+            }
         self.conditions.pop()
+        self.functions = functions | dict.fromkeys(changed)
         if printed is not None:
             same = all(output == outputs[0] for output in outputs)
             printed += outputs[0] if same else [self.memory.hole(*hole[:3], hole.variable)]
@@ -237,8 +253,6 @@ class Interpreter:
             self.output = outer
         ran = len(self.commands) > before
         if ran or self.memory.holes_in(printed) or (isinstance(status, Hole) and not printed):
-            for extra in list(self.commands)[before:]:
-                self.commands.pop(extra)
             return self.memory.hole(line, f"$({text})", "it would have to be executed")
         return printed.rstrip("\n")
 

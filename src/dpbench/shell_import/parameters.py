@@ -206,6 +206,9 @@ def expand_indirect(parameter: Parameter, words: Expander, line: int) -> Outcome
 
 def slice_list(value: list[str], parameter: Parameter, words: Expander, line: int) -> list[str]:
     """Return `${A[@]:first:count}`; positional parameters count from 1."""
+    for text in value:
+        if words.memory.whole_hole(text):  # it may stand for several
+            return [text]
     first, _, count = split_slice(parameter.word)
     start = words.arithmetic(first, line)
     size = words.arithmetic(count, line) if count else ""

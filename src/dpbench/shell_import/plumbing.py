@@ -145,11 +145,13 @@ def follow_test_command(run: Interpreter, source: Source, node: Node) -> Status:
     text, line = source.slice(node), source.line(node)
     if text.startswith("[["):
         tokens = split_condition(text[2:-2])
+        if "]]" in tokens:
+            raise Unreadable(text)
         return Condition(tokens, run.words, line, text, double=True).read()
     if text.startswith("(("):
         return follow_compound_statement(run, source, node)
     command = lexer.split_command(source.text, node.start_byte)
-    if command.words[-1:] != ["]"]:
+    if command.words[-1:] != ["]"] or "]" in command.words[:-1]:
         raise Unreadable("its words")
     return builtins.test(run, command.words[1:-1], line, text)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from dpbench.shell_import import lexer
 from dpbench.shell_import.arithmetic import evaluate
+from dpbench.shell_import.braces import expand_braces
 from dpbench.shell_import.lexer import Unreadable
 from dpbench.shell_import.parameters import Parameter, expand_parameter, read_parameter
 from dpbench.shell_import.state import Memory, State, Value, as_text
@@ -16,10 +17,7 @@ from dpbench.shell_import.syntax import CLOSE, OPEN, show_placeholder
 NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]", re.ASCII)
 ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", "'": "'", '"': '"', "r": "\r", "e": "\x1b", "a": "\a"}
 LITERAL = re.compile(r"[^\\'\"`$]+")
-LIST = re.compile(r"([^{}$'\"`\\]*)\{([^{}$'\"`\\\s]*)\}([^{}$'\"`\\]*)")
-RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 PATTERN_SPECIAL = re.compile(r"([*?\[\]\\])")
-MAX_RANGE = 1000
 
 
 @dataclass
@@ -80,8 +78,8 @@ class Expander:
 
     def expand(self, word: str, line: int) -> list[str]:
         """Return the words that one argument becomes."""
-        if (match := LIST.fullmatch(word)) and (items := brace_items(match[2])) is not None:
-            return [match[1] + item + match[3] for item in items]
+        if "{" in word and len(spread := expand_braces(word)) > 1:
+            return self.expand_all(spread, line)
         separators = as_text(self.state.variables.get("IFS", " \t\n"))
         fields = Fields(split=True, separators=separators)
         self.scan(word, line, fields, quoted=False)
@@ -241,17 +239,6 @@ def lexer_literal(word: str) -> str:
             end = match.end()
         position = end
     return kept
-
-
-def brace_items(text: str) -> list[str] | None:
-    """Return the items of `{a,b}` or `{1..3}`; None when the braces are only characters."""
-    if match := RANGE.fullmatch(text):
-        first, last = int(match[1][:9]), int(match[2][:9])
-        if abs(last - first) > MAX_RANGE:
-            raise Unreadable(f"{{{text}}}: more than {MAX_RANGE} values")
-        step = 1 if last >= first else -1
-        return [str(number) for number in range(first, last + step, step)]
-    return text.split(",") if "," in text else None
 
 
 def unescape(text: str) -> str:
