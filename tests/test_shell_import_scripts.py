@@ -7,6 +7,7 @@ write down what they are given. The importer must come to the same words without
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dpbench.config import load_config
+from dpbench.launch import plan_launch
 from dpbench.shell_import.files import import_file
 from dpbench.shell_import.importer import Request
 from dpbench.shell_import.syntax import decode
@@ -136,7 +139,7 @@ CASES = [
     case("heredoc.sh", gpus=2, megatron={"wandb-exp-name": "--data-path $HIDDEN"}),
     case(
         "quoting.sh",
-        changed="num_layers hidden_size micro_batch_size",
+        changed="num_layers hidden_size micro_batch_size lr split seed",
         gpus=1,
         megatron={
             "wandb-exp-name": 'it\'s "quoted"',
@@ -195,3 +198,78 @@ def test_what_is_imported_is_what_bash_would_pass(
     assert [decode(word, "x") for word in imported.launch.arguments] == passed
     assert imported.launch.gpus == case.gpus
     assert yaml.safe_load(imported.yaml).get("megatron", {}) == case.megatron
+
+
+@pytest.fixture(scope="session")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the prefix of a dataset of 4,000 documents of 64 tokens, with a tokenizer folder."""
+    folder = tmp_path_factory.mktemp("dataset")
+    count, tokens = 4000, 64
+    (folder / "d_text_document.bin").write_bytes(bytes(2 * count * tokens))
+    with (folder / "d_text_document.idx").open("wb") as index:
+        index.write(struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 8, count, count + 1))
+        index.write(struct.pack(f"<{count}i", *[tokens] * count))
+        index.write(struct.pack(f"<{count}q", *range(0, 2 * count * tokens, 2 * tokens)))
+        index.write(struct.pack(f"<{count + 1}q", *range(count + 1)))
+    (folder / "tokenizer").mkdir()
+    return folder / "d_text_document"
+
+
+def flags_of(words: list[str]) -> dict[str, list[str]]:
+    """Return flags and values; the last value counts, numbers are as Python reads them."""
+    flags: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--") and " " not in word:
+            name, equals, value = word[2:].partition("=")
+            flags[name] = [value] if equals else []
+        elif flags:
+            list(flags.values())[-1].append(word)
+    return {name: [as_number(value) for value in values] for name, values in flags.items()}
+
+
+def as_number(text: str) -> str:
+    try:
+        return repr(float(text))
+    except ValueError:
+        return text
+
+
+FROM_THE_DATA = {"data-path", "data-cache-path", "split", "tokenizer-type", "tokenizer-model"}
+WITHOUT_KERNELS = {
+    *("transformer-impl", "no-persist-layer-norm", "no-gradient-accumulation-fusion"),
+    *("no-masked-softmax-fusion", "log-throughput"),
+}
+DEFAULTS = (
+    "max-position-embeddings init-method-std attention-dropout hidden-dropout log-interval "
+    "eval-interval eval-iters min-lr lr-decay-style lr-warmup-iters weight-decay clip-grad seed "
+    "tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size"
+)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_what_is_rendered_is_what_the_script_says_but_for_what_was_reported(
+    case: Case, stand_ins: Path, dataset: Path, tmp_path: Path
+) -> None:
+    output = tmp_path / "imported.yaml"
+    request = Request(variables=case.variables, arguments=case.arguments, launch=case.launch)
+    imported = import_file(SCRIPTS / case.script, request, output=output, force=False)
+    script = flags_of(run_in_bash(case, stand_ins, tmp_path)[case.record])
+
+    here = [f"data.path={dataset}", f"data.tokenizer={dataset.parent / 'tokenizer'}"]
+    config = load_config(str(output), [*here, "launch.device=cpu"])
+    gpus = config.parallel.tensor_model_parallel_size
+    command = list(plan_launch(config, gpus=gpus).command)
+    place = max(index for index, word in enumerate(command) if word.endswith(".py"))
+    rendered = flags_of(command[place + 1 :])
+
+    changed = set(case.changed.split())
+    report = "\n".join(imported.report)
+    assert [name for name in changed if f"--{name}" not in report] == []
+    kept = {name: value for name, value in script.items() if name not in changed | FROM_THE_DATA}
+    assert {name: rendered.get(name) for name in kept} == kept
+    translated = {name.replace("_", "-") for name in changed | set(case.megatron)}
+    expected = set(kept) | FROM_THE_DATA | WITHOUT_KERNELS | set(DEFAULTS.split()) | translated
+    added = {name.replace("_", "-") for name in rendered} - expected
+    assert added <= {"train-iters", "lr-decay-iters"}
+    if "data-path" in script:
+        assert imported.config.data.path == script["data-path"][0]

@@ -104,13 +104,14 @@ def loop(
     outer_left, rounds = run.left, 0
     run.left = {"return": outer_left.setdefault("return", [])}
     try:
-        for rounds in range(MAX_ROUNDS):
+        while rounds < MAX_ROUNDS:
             status = test()
             if isinstance(status, Hole):
                 run.fork(status, [lambda: round_once(run, source, body, line), lambda: True])
                 break
             if not status or not round_once(run, source, body, line):
                 break
+            rounds += 1
         else:
             run.memory.note(f"line {line}: the loop has not ended after {MAX_ROUNDS} rounds")
             raise Leave("exit")

@@ -248,6 +248,12 @@ def describe_surroundings(
         for command in commands
         if any(word.endswith("preprocess_data.py") for word in command.arguments)
     ]
+    found += [
+        f"line {command.line}: {memory.show(command.arguments[0])} stands alone: a comment or a "
+        "missing backslash ends the command above it, so the launch does not get it"
+        for command in commands
+        if command.arguments[0].startswith("--")
+    ]
     if launch.bare:
         found.append("python alone needs MASTER_ADDR, MASTER_PORT and RANK: dpbench sets them")
     fusion = ("transformer-impl", "no-masked-softmax-fusion")

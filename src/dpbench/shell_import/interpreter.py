@@ -136,7 +136,8 @@ class Interpreter:
         redirected = parent is not None and parent.type == "redirected_statement"
         surplus = source.text[node.end_byte : command.end]
         if node.end_byte > command.end or (not redirected and surplus.strip("\\ \t\n")):
-            raise Unreadable("its words")
+            is_cut = "\\ " in surplus or "\\\t" in surplus
+            raise Unreadable("a backslash before a blank" if is_cut else "its words")
         return builtins.run(self, command, source.line(node), heredoc)
 
     def and_or(self, status: Status, operator: str, rest: Callable[[], Status]) -> Status:
