@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tree_sitter import Node
 
-from dpbench.shell_import import glob, lexer
+from dpbench.shell_import import glob, lexer, paths
 from dpbench.shell_import.conditions import Status, invert
 from dpbench.shell_import.leave import Leave
 from dpbench.shell_import.lexer import Unreadable
@@ -115,7 +115,7 @@ def loop(
         else:
             run.memory.note(f"line {line}: the loop has not ended after {MAX_ROUNDS} rounds")
             raise Leave("exit")
-        run.join("break", line)
+        paths.join(run, "break", line)
     finally:
         run.left = outer_left
     return Hole(line, "the loop", "its status is not followed") if rounds else True
@@ -132,7 +132,7 @@ def round_once(run: Interpreter, source: Source, body: Node, line: int) -> bool:
             raise Leave(leave.kind, levels=leave.levels - 1) from None
         if leave.kind == "break":
             return False
-    run.join("continue", line)
+    paths.join(run, "continue", line)
     return True
 
 

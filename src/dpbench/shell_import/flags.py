@@ -80,7 +80,7 @@ def split_flags(arguments: Sequence[str], flags: Flags) -> list[tuple[str, list[
         if FLAG.fullmatch(word):
             name, equals, value = word.partition("=")
             found.append((name, [value] if equals else []))
-        elif re.fullmatch(r"-\S+", word) and not NUMBER.fullmatch(word):
+        elif word.isspace() or (re.fullmatch(r"-\S+", word) and not NUMBER.fullmatch(word)):
             flags.stray.append(word)
         elif found:
             found[-1][1].append(word)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,13 +9,15 @@ from pydantic import ValidationError
 
 from dpbench.config import Config
 from dpbench.errors import ConfigError
-from dpbench.shell_import.config_keys import PROVIDED, Mapped, fill_defaults, map_flags
-from dpbench.shell_import.flags import Arity, Flags, read_flags
+from dpbench.shell_import.config_keys import PROVIDED, fill_defaults, map_flags
+from dpbench.shell_import.flags import Arity, read_flags
 from dpbench.shell_import.interpreter import Command, Interpreter
 from dpbench.shell_import.launches import Launch, find_launches, is_other_model
+from dpbench.shell_import.mapped import Mapped
 from dpbench.shell_import.meaning import find_obstacles
 from dpbench.shell_import.recipes import complete_from_recipe
-from dpbench.shell_import.state import MARK, Hole, Memory, State
+from dpbench.shell_import.refusals import list_launches, no_launch, refuse_holes, stray_word
+from dpbench.shell_import.state import Memory, State
 from dpbench.shell_import.syntax import decode, read_script
 from dpbench.shell_import.yaml_text import to_yaml
 
@@ -127,28 +128,6 @@ def choose(
     raise ConfigError(message, hint="choose one with --launch N")
 
 
-def list_launches(launches: list[Launch]) -> str:
-    """Return the launches with their numbers, for a person to choose."""
-    shown = [
-        f"{number}: line {launch.line} {launch.program}"
-        + (f" if {launch.condition}" if launch.condition else "")
-        for number, launch in enumerate(launches[:8], 1)
-    ]
-    return "; ".join(shown) + ("; ..." if len(launches) > 8 else "")
-
-
-def no_launch(memory: Memory) -> ConfigError:
-    """Return the error of a script that starts no training, with what stopped the reading."""
-    reasons = [note for note in memory.notes if "empty" not in note][:3]
-    message = f"{memory.name}: no launch of a training is found"
-    if reasons:
-        message += " (" + "; ".join(reasons) + ")"
-    hint = "give the script that calls python or torchrun on pretrain_gpt.py"
-    if any("exit" in reason for reason in reasons):
-        hint += ", and what it needs as --arg VALUE or --var NAME=VALUE"
-    return ConfigError(message, hint=hint)
-
-
 def map_launch(
     launch: Launch, memory: Memory, request: Request, arity: Mapping[str, Arity] | None
 ) -> Mapped:
@@ -172,49 +151,6 @@ def map_launch(
         return map_flags(flags, gpus=launch.gpus, data_path=request.data_path)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}", hint=error.hint) from None
-
-
-def refuse_holes(flags: Flags, memory: Memory, skip: set[str]) -> None:
-    """Refuse a launch of which something is known only when it runs, naming all of it.
-
-    Errors: ConfigError.
-    """
-    texts = [text for name, values in flags.values.items() if name not in skip for text in values]
-    texts += [*flags.values, *flags.stray]
-    holes = list(dict.fromkeys(hole for text in texts for hole in memory.holes_in(text)))
-    if not holes:
-        return
-    shown = [f"{hole.what} (line {hole.line}: {hole.why})" for hole in holes]
-    unknown = list(dict.fromkeys(shown))
-    count = "1 value is" if len(unknown) == 1 else f"{len(unknown)} values are"
-    message = decode(f"{memory.name}: {count} not known: {', '.join(unknown)}", memory.name)
-    raise ConfigError(message, hint=how_to_fill(holes, memory))
-
-
-def how_to_fill(holes: list[Hole], memory: Memory) -> str:
-    """Return the options that would give the missing values."""
-    names = list(dict.fromkeys(hole.variable for hole in holes if hole.variable))
-    options = [f"--var {name}=VALUE" for name in names]
-    places = [int(hole.what[1:]) for hole in holes if re.fullmatch(r"\$\d{1,3}", hole.what)]
-    if places:
-        options.append(" ".join(f"--arg VALUE{place}" for place in range(1, max(places) + 1)))
-    rest = [hole for hole in holes if not hole.variable and not re.match(r"\$\d", hole.what)]
-    parts = ["add " + " ".join(options)] if options else []
-    if rest:
-        lines = ", ".join(dict.fromkeys(str(hole.line) for hole in rest))
-        parts.append(f"write the value itself into line {lines}")
-    return decode("; ".join(parts), memory.name)
-
-
-def stray_word(word: str, where: str) -> ConfigError:
-    """Return the error for a word that belongs to no flag."""
-    if not word.strip():
-        hint = "a backslash is followed by a blank or a comment there: end the line with it"
-        return ConfigError(f"{where}: an argument is a blank", hint=hint)
-    hint = (
-        "Megatron takes only --flags and their values: remove it, or quote the value it is part of"
-    )
-    return ConfigError(f"{where}: {MARK.sub('', word)!r} belongs to no flag", hint=hint)
 
 
 def check(mapped: Mapped, name: str) -> Config:

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from tree_sitter import Node
 
 from dpbench.errors import ConfigError
-from dpbench.shell_import import builtins, control, lexer, plumbing
+from dpbench.shell_import import builtins, control, lexer, paths, plumbing
 from dpbench.shell_import.conditions import Status
 from dpbench.shell_import.leave import Leave
 from dpbench.shell_import.lexer import Simple, Unreadable
-from dpbench.shell_import.state import Hole, Memory, State, merge
+from dpbench.shell_import.state import Hole, Memory, State
 from dpbench.shell_import.syntax import SIMPLE, Source, parse
 from dpbench.shell_import.words import Expander
 
@@ -180,7 +180,7 @@ class Interpreter:
             if self.left.get("return"):
                 why = "where it returns depends on a test that is not known"
                 status = Hole(line, f"{name} ...", why)
-            self.join("return", line)
+            paths.join(self, "return", line)
             self.depth -= 1
             self.left = outer_left
         self.state.positional = caller
@@ -193,55 +193,7 @@ class Interpreter:
 
     def fork(self, hole: Hole, ways: Sequence[Callable[[], Status]]) -> Status:
         """Follow each way from the same state, then make unknown what they left different."""
-        before, printed, functions = self.state, self.output, self.functions.copy()
-        self.memory.step(hole.line, 1 + len(before.variables) // 10)
-        ends: list[State] = []
-        leaves: list[tuple[Leave, State]] = []
-        outputs: list[list[str]] = []
-        changed: set[str] = set()
-        self.conditions.append(hole)
-        for way in ways:
-            self.functions = functions.copy()
-            self.state = before.copy()
-            self.output = None if printed is None else []
-            try:
-                way()
-                ends.append(self.state)
-            except Leave as leave:
-                leaves.append((leave, self.state))
-            outputs.append(self.output or [])
-            changed |= {
-                name for name, body in self.functions.items() if functions.get(name) is not body
-            }
-        self.conditions.pop()
-        self.functions = functions | dict.fromkeys(changed)
-        if printed is not None:
-            same = all(output == outputs[0] for output in outputs)
-            printed += outputs[0] if same else [self.memory.hole(*hole[:3], hole.variable)]
-        self.output = printed
-        self.go_on(ends, leaves, hole)
-        return hole
-
-    def go_on(self, ends: list[State], leaves: list[tuple[Leave, State]], hole: Hole) -> None:
-        """Continue from the states at the end of a fork; those that left are merged later."""
-        staying = [(leave, state) for leave, state in leaves if leave.kind != "exit"]
-        if not ends and not staying:
-            raise leaves[0][0]
-        first = None if ends else staying.pop(0)
-        for leave, state in staying:
-            self.left.setdefault(leave.kind, []).append(state)
-        if first:
-            self.state = first[1]
-            raise first[0]
-        self.state = ends[0]
-        for other in ends[1:]:
-            self.state = merge(self.state, other, self.memory, hole)
-
-    def join(self, kind: str, line: int) -> None:
-        """Merge the states of paths that left here only perhaps."""
-        for state in self.left.pop(kind, []):
-            hole = Hole(line, f"the {kind}", "it depends on a test that is not known")
-            self.state = merge(self.state, state, self.memory, hole)
+        return paths.fork(self, hole, ways)
 
     def substitute(self, text: str, line: int) -> str:
         """Return what `$(text)` prints, without newlines at its end; a hole when unknown."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dpbench.config import Config
 
+FEW_LINES = 5
+
 
 def find_obstacles(config: Config, gpus: int | None) -> list[str]:
     """Return what would stop a run on as many GPUs as the script uses; empty when nothing does."""
@@ -20,7 +22,12 @@ def find_obstacles(config: Config, gpus: int | None) -> list[str]:
         found.append(f"{training.lr_warmup_iters} warm-up steps in a run of {iters}")
     if training.min_lr > training.lr:
         found.append(f"min_lr {training.min_lr} is above lr {training.lr}")
-    return [f"cannot run as it stands: {text}" for text in found]
+    remarks = [f"cannot run as it stands: {text}" for text in found]
+    lines = iters // training.log_interval if iters is not None else FEW_LINES
+    if lines < FEW_LINES:
+        hint = f"--set training.log_interval={max(iters // 20, 1) if iters else 1}"
+        remarks.append(f"too few lines of log to measure speed: {lines} in {iters} steps; {hint}")
+    return remarks
 
 
 def batch_obstacles(config: Config, gpus: int) -> list[str]:

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dpbench.shell_import import lexer
+from dpbench.shell_import.alterations import Parameter
 from dpbench.shell_import.arithmetic import evaluate
 from dpbench.shell_import.braces import expand_braces
 from dpbench.shell_import.lexer import Unreadable
-from dpbench.shell_import.parameters import Parameter, expand_parameter, read_parameter
+from dpbench.shell_import.parameters import expand_parameter, read_parameter
 from dpbench.shell_import.state import Memory, State, Value, as_text
 from dpbench.shell_import.syntax import CLOSE, OPEN, show_placeholder
 

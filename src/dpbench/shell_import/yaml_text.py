@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from dpbench.shell_import.config_keys import Mapped
+from dpbench.shell_import.mapped import Mapped
 from dpbench.yaml_source import parse_value
 
 SECTIONS = ("model", "training", "precision", "data", "parallel", "checks")
