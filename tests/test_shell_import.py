@@ -108,7 +108,8 @@ def test_a_variable_that_is_given_wins_over_what_the_script_assigns() -> None:
         pytest.param("", "no launch of a training", id="empty"),
         pytest.param("echo " + LAUNCH, "no launch of a training", id="only printed"),
         pytest.param(f"cat <<E\n{LAUNCH}\nE\n", "no launch of a training", id="only in a heredoc"),
-        pytest.param(f"exit 0\n{LAUNCH}", "no launch of a training", id="after the exit"),
+        pytest.param("srun bash inner.sh", "line 1 runs inner.sh: import that", id="another"),
+        pytest.param(f"exit 0\n{LAUNCH}", "exits in line 1", id="after the exit"),
         pytest.param(f"if true; then\n{LAUNCH}", "not understood", id="open if"),
         pytest.param(f"X='\n{LAUNCH}", "not understood", id="open quote"),
         pytest.param(f"{LAUNCH} --seed", "--seed is given nothing", id="no value"),
@@ -157,6 +158,12 @@ def test_a_guard_that_ends_the_script_is_passed() -> None:
 def test_a_launch_under_a_test_says_so() -> None:
     imported = read(f"if [ -d ck ]; then\n{LAUNCH}\nfi")
     assert "runs only if [ -d ck ]" in imported.report
+
+
+def test_a_usage_guard_asks_for_arguments() -> None:
+    text = refusal((SCRIPTS / "positional.sh").read_bytes())
+    assert "it exits in line 5" in text
+    assert "--arg VALUE" in text
 
 
 def test_launches_that_differ_must_be_chosen_and_equal_ones_not() -> None:
@@ -331,7 +338,7 @@ $1 $# echo eval exec set shift local export exit return break continue source re
 WORDS = st.sampled_from([*VOCABULARY.split(), "\n", "\n", " ", "\t", "\r\n", "é"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.one_of(
         st.binary(max_size=200),
@@ -345,7 +352,7 @@ def test_any_bytes_are_imported_or_refused(text: bytes, launch: bool) -> None:
     read_or_refuse(text + b"\n" + (LAUNCH.encode() if launch else b""))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(st.text(st.characters(exclude_characters="\0'", exclude_categories=["Cs"]))))
 def test_any_quoted_argument_reaches_the_configuration_or_is_refused(values: list[str]) -> None:
     quoted = " ".join(f"'{value}'" for value in values)

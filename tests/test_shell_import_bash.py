@@ -122,7 +122,7 @@ def read_by_bash(script: str) -> list[list[str]] | None:
     return [text.split("\0")[:-1] for text in texts]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(SCRIPTS)
 def test_a_script_that_is_not_refused_means_what_bash_makes_of_it(script: str) -> None:
     mine = read_by_importer(script)

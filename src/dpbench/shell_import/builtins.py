@@ -142,6 +142,8 @@ def test(interpreter: Interpreter, words: list[str], line: int, shown: str) -> S
 def leave(interpreter: Interpreter, kind: str, rest: list[str], line: int) -> Status:
     """Follow `exit`, `return`, `break` and `continue`."""
     number = int(rest[0]) if rest and re.fullmatch(r"\d{1,6}", rest[0]) else None
+    if kind == "exit" and not interpreter.conditions:
+        interpreter.memory.exit_line = line
     raise Leave(kind, status=not number, levels=max(number or 1, 1))
 
 

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dpbench.errors import ConfigError
+from dpbench.shell_import.flags import Arity
 from dpbench.shell_import.importer import Imported, Request, import_script
 from dpbench.shell_import.syntax import MAX_BYTES
 
 
-def import_file(script: Path, request: Request, *, output: Path | None, force: bool) -> Imported:
+def import_file(
+    script: Path,
+    request: Request,
+    *,
+    output: Path | None,
+    force: bool,
+    arity: Mapping[str, Arity] | None = None,
+) -> Imported:
     """Import a script and write the configuration to `output`, if there is one.
 
     Errors: ConfigError; nothing is written then, and no file is overwritten without `force`.
@@ -20,10 +28,10 @@ def import_file(script: Path, request: Request, *, output: Path | None, force: b
     if output is not None and os.path.lexists(output) and not force:
         raise ConfigError(f"{output}: exists", hint="choose another name, or add --force")
     if not script.is_file():
-        what = "is a folder" if script.is_dir() else "is no file"
+        what = "is a folder" if script.is_dir() else "is no file that can be read"
         raise ConfigError(f"{script}: {what}", hint="give a launch script in bash")
     with script.open("rb") as stream:
-        imported = import_script(stream.read(MAX_BYTES + 1), str(script), request)
+        imported = import_script(stream.read(MAX_BYTES + 1), str(script), request, arity)
     if output is not None:
         write_whole(output, imported.yaml)
     return imported

@@ -68,6 +68,8 @@ def import_script(
         hint = "simplify the script to its variables and its launch command"
         raise ConfigError(f"{name}: nested too deeply", hint=hint) from None
     launches = find_launches(list(interpreter.commands), memory)
+    if not launches:
+        raise no_launch(memory, list(interpreter.commands))
     chosen, mapped = choose(launches, memory, request, arity)
     recipe = complete_from_recipe(mapped)
     fill_defaults(mapped)
@@ -105,8 +107,6 @@ def choose(
 
     Launches that come to the same configuration count as one. Errors: ConfigError.
     """
-    if not launches:
-        raise no_launch(memory)
     if request.launch is not None:
         if not 1 <= request.launch <= len(launches):
             hint = f"choose --launch 1 to {len(launches)}: {list_launches(launches)}"

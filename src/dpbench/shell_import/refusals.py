@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from dpbench.errors import ConfigError
 from dpbench.shell_import.flags import Flags
+from dpbench.shell_import.interpreter import Command
 from dpbench.shell_import.launches import Launch
 from dpbench.shell_import.state import MARK, Hole, Memory
 from dpbench.shell_import.syntax import decode
@@ -21,16 +23,22 @@ def list_launches(launches: list[Launch]) -> str:
     return "; ".join(shown) + ("; ..." if len(launches) > 8 else "")
 
 
-def no_launch(memory: Memory) -> ConfigError:
+def no_launch(memory: Memory, commands: Sequence[Command]) -> ConfigError:
     """Return the error of a script that starts no training, with what stopped the reading."""
     reasons = [note for note in memory.notes if "empty" not in note][:3]
+    for command in commands:
+        for word in command.arguments:
+            if word.endswith(".sh"):
+                reasons.append(f"line {command.line} runs {memory.show(word)}: import that one")
+    if memory.exit_line:
+        reasons.append(f"it exits in line {memory.exit_line}")
     message = f"{memory.name}: no launch of a training is found"
     if reasons:
-        message += " (" + "; ".join(reasons) + ")"
+        message += " (" + "; ".join(reasons[:5]) + ")"
     hint = "give the script that calls python or torchrun on pretrain_gpt.py"
-    if any("exit" in reason for reason in reasons):
+    if memory.exit_line:
         hint += ", and what it needs as --arg VALUE or --var NAME=VALUE"
-    return ConfigError(message, hint=hint)
+    return ConfigError(decode(memory.show(message), memory.name), hint=hint)
 
 
 def refuse_holes(flags: Flags, memory: Memory, skip: set[str]) -> None:

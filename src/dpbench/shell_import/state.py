@@ -67,6 +67,8 @@ class Memory:
     holes: list[Hole] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     steps: int = 0
+    exit_line: int | None = None
+    """Where the script surely ends before its last line."""
     sourced_line: int | None = None
     """Where the script first reads a file that is not followed."""
 
