@@ -117,7 +117,7 @@ def test_a_variable_that_is_given_wins_over_what_the_script_assigns() -> None:
         pytest.param(f"{LAUNCH} --seed x", "--seed x: not a whole number", id="no number"),
         pytest.param(f"{LAUNCH} --lr nan", "not finite", id="nan"),
         pytest.param(f"{LAUNCH} --seed 0", "training.seed is 0", id="impossible"),
-        pytest.param(f"{LAUNCH} --lr-decay-style WSD", "lr_decay_style is 'WSD'", id="choice"),
+        pytest.param(f"{LAUNCH} --lr-decay-style saw", "lr_decay_style is 'saw'", id="choice"),
         pytest.param(f"{LAUNCH} --fp16 --bf16", "--fp16 and --bf16", id="two precisions"),
         pytest.param(f"{LAUNCH} --data-path .5 a .5 b", "blends 4 values", id="a blend"),
         pytest.param(LAUNCH.replace("--lr 1e-3", ""), "gives no --lr", id="no learning rate"),
