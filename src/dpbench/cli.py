@@ -291,6 +291,49 @@ def with_launch_options(
     return chosen
 
 
+@app.command("import")
+def import_script(
+    script: Annotated[Path, typer.Argument(help="Launch script in bash; it is never executed.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="YAML to write; standard output if none.")
+    ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--var", metavar="NAME=VALUE", help="Value of a variable; wins over the script's."
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg", metavar="VALUE", help="Positional parameter of the script, in order."
+        ),
+    ] = None,
+    launch: Annotated[
+        int | None, typer.Option(help="Which launch, counted from 1, if there are several.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Dataset for data.path, instead of the script's.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+) -> None:
+    """Turn a launch script into a configuration, and say what had to be changed."""
+    from dpbench.shell_import.files import import_file, parse_variables
+    from dpbench.shell_import.importer import Request
+
+    request = Request(
+        variables=parse_variables(variables or ()),
+        arguments=tuple(arguments or ()),
+        launch=launch,
+        data_path=data,
+    )
+    imported = import_file(script, request, output=output, force=force)
+    for line in imported.report:
+        typer.echo(line, err=True)
+    if output is None:
+        typer.echo(imported.yaml, nl=False)
+
+
 def main() -> None:
     """Run the app; the only place where errors become exit codes."""
     try:
