@@ -19,7 +19,7 @@ LAYERS = [
     {"config", "rates", "options"},
     {"data", "pairs", "arithmetic", "fusions", "flag_check"},
     {"runs", "verdict", "arguments", "meaning"},
-    {"compare", "inputs"},
+    {"compare", "inputs", "shell_import"},
     {"report", "launch"},
     {"training", "render"},
     {"bench"},

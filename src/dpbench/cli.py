@@ -316,8 +316,11 @@ def import_script(
         str | None, typer.Option(help="Dataset for data.path, instead of the script's.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+    megatron: MegatronOption = None,
 ) -> None:
     """Turn a launch script into a configuration, and say what had to be changed."""
+    from dpbench.megatron import find_megatron
+    from dpbench.options import load_options
     from dpbench.shell_import.files import import_file, parse_variables
     from dpbench.shell_import.importer import Request
 
@@ -327,7 +330,9 @@ def import_script(
         launch=launch,
         data_path=data,
     )
-    imported = import_file(script, request, output=output, force=force)
+    table = load_options(find_megatron(megatron))
+    arity = {name: option.arity for name, option in table.by_name.items()}
+    imported = import_file(script, request, output=output, force=force, arity=arity)
     for line in imported.report:
         typer.echo(line, err=True)
     if output is None:
