@@ -135,6 +135,23 @@ def compare(
     raise typer.Exit(EXIT_CODES[comparison.verdict.outcome])
 
 
+@app.command()
+def explain(
+    log: Annotated[Path, typer.Argument(help="A run folder, or a Megatron log of anybody's.")],
+) -> None:
+    """Say what went wrong in a training run, and what to do about it.
+
+    Exit status: 0 the cause is found, or nothing is wrong; 2 not a readable log; 3 an error that
+    is not known.
+    """
+    from dpbench.diagnosis import explain_file, render_diagnosis, render_health
+
+    diagnosis, read = explain_file(log)
+    typer.echo(render_diagnosis(diagnosis) if diagnosis else render_health(read), nl=False)
+    if diagnosis and not diagnosis.cause:
+        raise typer.Exit(EXIT_CODES["inconclusive"])
+
+
 def main() -> None:
     """Run the app; the only place where errors become exit codes."""
     try:
