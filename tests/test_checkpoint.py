@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import Dpbench
 
+from conftest import Dpbench
 from dpbench.log import read_log
 
 pytestmark = pytest.mark.megatron

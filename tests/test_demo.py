@@ -7,8 +7,8 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from conftest import Demo, start
 
+from conftest import Demo, start
 from dpbench.log import Step, read_log
 
 pytestmark = pytest.mark.megatron

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from conftest import start
 
 pytestmark = pytest.mark.megatron

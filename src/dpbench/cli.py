@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import sys
+from enum import Enum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from dpbench import __version__
 from dpbench.errors import DpbenchError, Interrupted
+
+if TYPE_CHECKING:
+    from dpbench.live import Detail
 
 app = typer.Typer(
     help="Does data-parallel Megatron-LM training scale on this machine, and if not, why?",
@@ -18,6 +22,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+class OnOom(Enum):
+    """What `run` does when the GPU is out of memory."""
+
+    FAIL = "fail"
+    RETRY = "retry"
+
+
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 ConfigName = Annotated[
@@ -90,24 +103,42 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and start nothing.")
     ] = False,
+    on_oom: Annotated[
+        OnOom,
+        typer.Option(help="retry: at CUDA's out of memory, start again with half the micro batch."),
+    ] = OnOom.FAIL,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the training's own output.")
+    ] = False,
     overrides: Overrides = None,
 ) -> None:
     """Train once with Megatron-LM and keep log, command and results."""
     from dpbench.config import load_config
     from dpbench.launch import plan_launch
-    from dpbench.training import train
+    from dpbench.training import train, train_until_it_fits
 
+    if quiet and verbose:
+        fail("--quiet and --verbose", "give one of them, or none", 2)
+    detail: Detail = "quiet" if quiet else "verbose" if verbose else "normal"
     chosen = list(overrides or ())
     if device:
         chosen.append(f"launch.device={device}")
     if megatron:
         chosen.append(f"launch.megatron_path={megatron}")
-    launch = plan_launch(load_config(config, chosen), gpus=gpus)
+    loaded, name = load_config(config, chosen), Path(config).stem
+    if on_oom is OnOom.RETRY and not dry_run:
+        typer.echo(
+            train_until_it_fits(
+                loaded, gpus=gpus, name=name, runs=runs, show=sys.stderr, detail=detail
+            )
+        )
+        return
+    launch = plan_launch(loaded, gpus=gpus)
     if dry_run:
         typer.echo(launch.shell_command(), nl=False)
         return
-    folder = train(launch, name=Path(config).stem, runs=runs, show=sys.stderr)
-    typer.echo(folder)
+    typer.echo(train(launch, name=name, runs=runs, show=sys.stderr, detail=detail))
 
 
 @app.command()
@@ -167,7 +198,7 @@ def main() -> None:
         raise SystemExit(130) from None
 
 
-def fail(message: str, hint: str, status: int) -> None:
+def fail(message: str, hint: str, status: int) -> NoReturn:
     """Print one line of error and one of fix, then exit."""
     typer.echo(f"error: {message}\n  fix: {hint}", err=True)
     raise SystemExit(status) from None

@@ -14,7 +14,7 @@ SUSPECT = re.compile(
     r"|unhandled|in use|loaded checkpoint|>> '--exit|Unexpected|NaN|Segmentation|onnection|bad_"
     r"|does not exist|No module|No space|loss scale|fallen|[Nn]ot supported|Broken|No route"
     r"|require|missing|CANCELLED|LIMIT|Duplicate|permitted|ncclR|ncclI|ncclU|ncclS|iteration"
-    r"|No targets|not found|BUS|connect"
+    r"|No targets|not found|BUS|connect|ERROR|ailed|WARN|wget"
 )
 """Words of which every line that matters has one; any other line is skipped at once."""
 STEP = re.compile(r"\biteration\s+\d+/\s*\d+ \|")

@@ -502,7 +502,7 @@ TABLE = [
     ),
     Problem(
         "nccl-shm",
-        r"(?s:nccl.*(?:/dev/shm|shared memory segment|No space left))"
+        r"(?s:(?i:nccl).*(?:/dev/shm|shared memory segment|No space left))"
         r"|unhandled system error|ncclSystemError",
         "NCCL could not use the machine: mostly /dev/shm is too small in a container",
         "start the container with --ipc=host or --shm-size=8g; NCCL_DEBUG=INFO says more",
