@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from enum import Enum
 from pathlib import Path
@@ -194,14 +195,20 @@ def main() -> None:
         hint = "check that the path exists, is writable and has room"
         fail(f"{where}{error.strerror or error}", hint, 2)
     except (Interrupted, KeyboardInterrupt) as signal_name:
-        typer.echo(f"\nstopped: {signal_name or 'SIGINT'}; no process is left", err=True)
+        say(f"\nstopped: {signal_name or 'SIGINT'}; no process is left")
         raise SystemExit(130) from None
 
 
 def fail(message: str, hint: str, status: int) -> NoReturn:
     """Print one line of error and one of fix, then exit."""
-    typer.echo(f"error: {message}\n  fix: {hint}", err=True)
+    say(f"error: {message}\n  fix: {hint}")
     raise SystemExit(status) from None
+
+
+def say(text: str) -> None:
+    """Print to standard error, if anybody is still there to read it."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

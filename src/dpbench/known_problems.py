@@ -93,7 +93,8 @@ def silenced(found: Found) -> str:
 HANGS = {
     "importing": (
         "it stands while Python imports PyTorch and Megatron",
-        "a slow or stuck network file system is a common reason; see its stacks",
+        "a slow or stuck network file system is a common reason; see the stacks at the end of "
+        "the log",
     ),
     "rendezvous": (
         "the processes do not find each other",
@@ -108,15 +109,15 @@ HANGS = {
     "first step": (
         "the first step does not end",
         "compiling and graph capture can take minutes: raise watch.first_step_seconds; else a "
-        "rank waits for another, see the stacks",
+        "rank waits for another: see the stacks at the end of the log",
     ),
     "training": (
         "training stands still: a rank is stuck, stopped or waits for another",
-        "see the stacks: the rank that is not in a collective is the cause",
+        "see the stacks at the end of the log: the rank that is not in a collective is the cause",
     ),
     "evaluating": (
         "the evaluation stands still",
-        "see the stacks; --set training.eval_iters=0 leaves it out",
+        "see the stacks at the end of the log; --set training.eval_iters=0 leaves it out",
     ),
     "saving": (
         "saving the checkpoint stands still",

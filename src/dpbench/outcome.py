@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from dpbench.metrics import measure
 from dpbench.process import Ended
 from dpbench.results import LOG_FILE, Problem, Results, Status
 from dpbench.watchdog import Stage
+
+HALTED = re.compile(r"^dpbench: (pid \d+(?:, rank \d+)?), (stopped|tracing-stop|disk-sleep):", re.M)
+"""What the guard prints of a process that somebody stopped, or that waits for a device."""
 
 
 @dataclass(kw_only=True)
@@ -73,16 +77,17 @@ def judge_end(ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: boo
         notes=list_notes(ended),
     )
     alarm = ended.alarm
-    if alarm and alarm.stage is Stage.EXITING and done:
+    if alarm or ended.status or not reached_the_end(log):
+        outcome.diagnosis = diagnose_end(ended, log, log_path)
+    if alarm and alarm.stage is Stage.EXITING and done and is_hang(outcome.diagnosis):
         outcome.did_not_exit = True
-        outcome.diagnosis = explain_hang(alarm.stage.value, alarm.silent_seconds)
         outcome.notes.insert(0, "the training was finished, but did not exit, and was stopped")
     elif ended.stopped_by:
         outcome.status, outcome.problem = "interrupted", f"stopped by {ended.stopped_by}"
+        outcome.diagnosis = None
         return outcome
     elif alarm or ended.status or not reached_the_end(log):
         outcome.status = "failed"
-        outcome.diagnosis = diagnose_end(ended, log, log_path)
         outcome.problem = describe_problem(ended, outcome.diagnosis, log)
         return outcome
     if figures := explain_figures(log):
@@ -95,14 +100,26 @@ def reached_the_end(log: Log) -> bool:
     return bool(log.steps) and (log.steps[-1].number >= log.steps[-1].last or log.training_done)
 
 
+def is_hang(found: Diagnosis | None) -> bool:
+    """Tell whether nothing but silence was found."""
+    return bool(found and found.name and found.name.startswith("hang-"))
+
+
 def diagnose_end(ended: Ended, log: Log, log_path: Path) -> Diagnosis | None:
-    """Diagnose what the log says up to where dpbench began to stop the run."""
+    """Diagnose what the log says up to where dpbench began to stop the run.
+
+    After a silence without an error, the states that the guard printed then may tell more.
+    """
     with log_path.open("rb") as file:
         text = file.read(ended.log_bytes).decode("utf-8", "replace")
-    found = diagnose(text.splitlines(), log, exit_code=ended.status)
-    if ended.alarm and not (found and found.error):
-        return explain_hang(ended.alarm.stage.value, ended.alarm.silent_seconds)
-    return found
+        states = file.read().decode("utf-8", "replace") if ended.alarm else ""
+    found = diagnose(text.splitlines(), log, exit_code=None if ended.alarm else ended.status)
+    if not ended.alarm or (found and found.error):
+        return found
+    hang = explain_hang(ended.alarm.stage.value, ended.alarm.silent_seconds)
+    if halted := HALTED.search(states):
+        return replace(hang, cause=f"{hang.cause}; {halted[1]} is in the state {halted[2]}")
+    return hang
 
 
 def describe_problem(ended: Ended, found: Diagnosis | None, log: Log) -> str:
