@@ -1,4 +1,4 @@
-"""Two ranks of the real `megatron.training.pretrain` on CPU: save a checkpoint and resume from it."""
+"""Two ranks of the real `megatron.training.pretrain` on CPU save a checkpoint and resume."""
 
 from __future__ import annotations
 

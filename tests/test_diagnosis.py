@@ -185,6 +185,13 @@ def test_a_loss_that_is_left_out_or_nan_is_told_with_the_last_good_one() -> None
     assert ask([step(1), step(2, None), step(3)]) is None  # it came back
 
 
+def test_a_log_that_never_has_a_loss_tells_nan_by_the_gradient() -> None:
+    lines = [step(n, None) for n in (1, 2, 3)]
+    assert ask(lines) is None
+    bad = [line.replace("number of sk", "grad norm: nan | number of sk") for line in lines]
+    assert known(bad).cause == "the loss is NaN or missing from step 1 on"
+
+
 def test_updates_that_are_all_skipped_are_told() -> None:
     assert known([step(n, None, skipped=1) for n in (1, 2, 3)]).name == "all-skipped"
     assert ask([step(1, None, skipped=1), step(2)]) is None

@@ -130,22 +130,17 @@ def load_arm(path: Path) -> Arm:
         device=run.device if run else None,
         gpu_name=run.environment.gpu_names[0] if run and run.environment.gpu_names else None,
         work=describe_work(log, run),
-        micro_batch_size=whole_number(log.arguments.get("micro_batch_size")),
-        throughput=measure(log.steps, whole_number(log.arguments.get("global_batch_size"))),
+        micro_batch_size=log.facts.micro_batch_size,
+        throughput=measure(log.steps, log.facts.global_batch_size, finished=log.training_done),
     )
 
 
 def world_size(log: Log, path: Path) -> int:
     """Return the number of processes that a bare log tells of."""
-    if size := whole_number(log.arguments.get("world_size")):
+    if size := log.world_size:
         return size
     hint = "give a log that has Megatron's argument dump, or a run folder of dpbench"
     raise SetupError(f"{path}: does not say on how many GPUs it ran", hint=hint)
-
-
-def whole_number(text: str | None) -> int | None:
-    """Return a positive whole number of the argument dump, None for anything else."""
-    return int(text) if text and text.isdigit() and int(text) > 0 else None
 
 
 def describe_work(log: Log, run: Run | None) -> dict[str, str]:
@@ -155,6 +150,8 @@ def describe_work(log: Log, run: Run | None) -> dict[str, str]:
     batch = log.steps[-1].global_batch_size
     if batch:
         work["global_batch_size"] = str(batch)
+    if length := log.sequence_length:
+        work["seq_length"] = str(length)
     known = {"megatron": log.megatron_version, "torch": log.torch_version}
     if run:
         known |= {

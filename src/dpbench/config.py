@@ -5,6 +5,7 @@ Keys of `model` and `training` carry the names of Megatron's own arguments, with
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -151,7 +152,7 @@ def find_config(name: str) -> Path:
     Errors: ConfigError when there is none.
     """
     path = Path(name)
-    if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
+    if path.suffix in {".yaml", ".yml"} or os.sep in name:
         if path.is_file():
             return path
         what = "is a folder" if path.is_dir() else "does not exist"

@@ -14,7 +14,7 @@ from pathlib import Path
 from dpbench.error_events import Event, read_events
 from dpbench.errors import SetupError
 from dpbench.known_problems import HANGS, TABLE, Found, Problem, Text, Weight
-from dpbench.log import Log, Step, parse_log, read_log
+from dpbench.log import Log, Step, parse_stream, read_log
 from dpbench.results import LOG_FILE
 
 WARNING = re.compile(r"^(?:WARNING\b|\[W|W\d{4} |.*\b\w*Warning: )")
@@ -198,7 +198,8 @@ def explain_figures(log: Log) -> Diagnosis | None:
         )
     bad = list(takewhile(has_nan, reversed(steps)))
     good = len(steps) - len(bad)
-    if not bad or not any(step.loss is not None for step in steps):
+    tells_loss = any(step.loss is not None for step in steps)
+    if not bad or not (tells_loss or has_nan_gradient(bad[0])):
         return None
     last_good = f"; the last good loss is {steps[good - 1].loss:.4g}" if good else ""
     return Diagnosis(
@@ -211,8 +212,13 @@ def explain_figures(log: Log) -> Diagnosis | None:
 def has_nan(step: Step) -> bool:
     """Tell whether a step's loss is NaN; Megatron leaves it out then, and its counters stay 0."""
     if step.loss is None:
-        return not step.skipped
+        return not step.skipped or step.nan > 0
     return math.isnan(step.loss) or step.nan > 0
+
+
+def has_nan_gradient(step: Step) -> bool:
+    """Tell whether a step says that its gradient is NaN."""
+    return step.grad_norm is not None and math.isnan(step.grad_norm)
 
 
 def explain_file(path: Path) -> tuple[Diagnosis | None, Log]:
@@ -222,8 +228,8 @@ def explain_file(path: Path) -> tuple[Diagnosis | None, Log]:
     """
     file = path / LOG_FILE if path.is_dir() else path
     try:
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            log = parse_log(lines)
+        with file.open("rb") as stream:
+            log = parse_stream(stream)
         with file.open(encoding="utf-8", errors="replace") as lines:
             diagnosis = diagnose(lines, log)
     except OSError as error:

@@ -78,8 +78,9 @@ def plan_launch(config: Config, *, gpus: int) -> Launch:
         transformer_engine=device == "cuda" and is_installed("transformer_engine"),
         apex=device == "cuda" and is_installed("apex"),
     )
-    cache = dataset.prefix.parent / "index-cache" / dataset.digest
-    arguments = render_arguments(config, dataset, gpus=gpus, installed=installed, cache=cache)
+    arguments = render_arguments(
+        config, dataset, gpus=gpus, installed=installed, cache=index_cache(dataset)
+    )
     if config.launch.master_port:
         check_port(config.launch.master_port)
     port = config.launch.master_port or (free_port() if gpus == 1 else 0)
@@ -97,12 +98,27 @@ def plan_launch(config: Config, *, gpus: int) -> Launch:
     )
 
 
+def index_cache(dataset: Dataset) -> Path:
+    """Return where Megatron keeps its sample index: beside the data, else in the user's cache.
+
+    Megatron finds a cached index by path and settings only, so the folder carries the data's hash.
+    """
+    folder = dataset.prefix.parent
+    if not os.access(folder, os.W_OK):
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dpbench"
+    return folder / "index-cache" / dataset.digest
+
+
 def choose_device(config: Config, gpus: int) -> str:
     """Return cuda or cpu. Errors: SetupError when the GPUs that are asked for are not there."""
     if gpus < 1:
         raise SetupError(f"--gpus {gpus}", hint="give 1 or more")
     wanted = config.launch.device
     if wanted == "cpu":
+        cores = len(os.sched_getaffinity(0))
+        if gpus > max(cores, 2):
+            hint = f"give --gpus {max(cores, 2)} or less: on CPU a process stands for a GPU"
+            raise SetupError(f"--gpus {gpus} on {cores} CPU core(s)", hint=hint)
         return "cpu"
     present = len(gpu_names())
     if not present:

@@ -71,7 +71,7 @@ def judge_speed(speedup: float, spread: tuple[float, float], needed: float) -> G
         return Gate(name="speedup", outcome="pass", reason=numbers)
     if spread[1] < needed:
         return Gate(name="speedup", outcome="fail", reason=numbers)
-    reason = f"{numbers}, and the spread of {spread[0]:.2f}x to {spread[1]:.2f}x allows both"
+    reason = f"{numbers}; {spread[0]:.2f}x to {spread[1]:.2f}x is possible"
     return Gate(name="speedup", outcome="inconclusive", reason=reason)
 
 

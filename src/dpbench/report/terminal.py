@@ -26,13 +26,19 @@ def headline(comparison: Comparison) -> str:
     """Return verdict and certainty."""
     verdict, scaled, baseline = comparison.verdict, comparison.scaled, comparison.baseline
     low, high = verdict.speedup_range
+    needed = comparison.checks.min_efficiency * scaled.gpus / baseline.gpus
     first = (
-        f"{verdict.outcome.upper()}: {devices(scaled)} train {verdict.speedup:.2f}x as fast as "
-        f"{baseline.gpus} (efficiency {verdict.efficiency:.2f}, ideal 1.00)"
+        f"{devices(scaled)} train {verdict.speedup:.2f}x as fast as {baseline.gpus} "
+        f"({low:.2f}x to {high:.2f}x, needs {needed:.2f}x)"
     )
-    runs = f"{baseline.throughput.intervals} and {scaled.throughput.intervals}"
-    sure = f"one run each; their quartiles over {runs} intervals allow {low:.2f}x to {high:.2f}x"
-    return f"{first}\n{wrap('  sure: ', sure)}"
+    speed, *losses = verdict.gates
+    if speed.outcome != "fail" and any(gate.outcome == "fail" for gate in losses):
+        first += ", but the loss gate is missed"
+    sure = (
+        f"one run each, so the range is what the quartiles over {baseline.throughput.intervals} "
+        f"and {scaled.throughput.intervals} intervals allow"
+    )
+    return f"{wrap(f'{verdict.outcome.upper()}: ', first)}\n{wrap('how sure: ', sure)}"
 
 
 def devices(arm: Arm) -> str:
@@ -44,10 +50,11 @@ def devices(arm: Arm) -> str:
 def table(comparison: Comparison) -> str:
     """Return both runs side by side."""
     arms = (comparison.baseline, comparison.scaled)
-    rows = [("", *(devices(arm) for arm in arms), "")]
-    rows += [
+    rows = [
+        ("", *(devices(arm) for arm in arms), ""),
         ("samples/s", *(f"{arm.throughput.samples_per_second:,.1f}" for arm in arms),
          f"{comparison.verdict.speedup:.2f}x"),
+        ("scaling efficiency", "1.00", f"{comparison.verdict.efficiency:.2f}", ""),
         ("tokens/s", *(number(arm.tokens_per_second) for arm in arms), ""),
         ("step time, median (ms)", *(f"{arm.throughput.step_time_ms:,.1f}" for arm in arms), ""),
         ("  its quartiles", *(span(arm.throughput.step_time_ms_quartiles) for arm in arms), ""),
@@ -56,7 +63,7 @@ def table(comparison: Comparison) -> str:
     ]  # fmt: skip
     if all((arm.throughput.tflops_per_gpu or 0) > 0 for arm in arms):
         figures = (f"{arm.throughput.tflops_per_gpu:,.1f}" for arm in arms)
-        rows.insert(3, ("TFLOP/s/GPU (Megatron's)", *figures, ""))
+        rows.insert(4, ("TFLOP/s/GPU (Megatron's)", *figures, ""))
     return "\n".join(f"  {a:<25}{b:>21}{c:>21}  {d}".rstrip() for a, b, c, d in rows)
 
 
