@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from dpbench.diagnosis import Diagnosis, diagnose, explain_file, explain_hang
 from dpbench.errors import SetupError
 from dpbench.known_problems import HANGS, TABLE, Weight
-from dpbench.log import parse_log
+from dpbench.log import Log, parse_log
 from dpbench.watchdog import Stage
 
 HEAD = " [2026-03-01 09:00:0{n}.000000] iteration {n:>8}/     100 | consumed samples: {n:>12} | "
@@ -48,7 +49,10 @@ EXCERPTS = read_excerpts()
 
 
 def ask(lines: list[str], exit_code: int | None = None) -> Diagnosis | None:
-    return diagnose(lines, parse_log(lines), exit_code=exit_code)
+    with tempfile.NamedTemporaryFile("w", suffix=".log") as file:
+        file.write("".join(f"{line}\n" for line in lines))
+        file.flush()
+        return diagnose(Path(file.name), parse_log(lines), exit_code=exit_code)
 
 
 def known(lines: list[str], exit_code: int | None = None) -> Diagnosis:
@@ -223,6 +227,24 @@ def test_broken_text_around_an_error_does_no_harm(tmp_path: Path) -> None:
     found, _ = explain_file(file)
     assert found
     assert found.name == "cuda-oom"
+
+
+def test_what_stands_behind_the_first_bytes_does_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "x.log"
+    file.write_text("ValueError: first\nOSError: [Errno 28] No space left on device\n")
+    found = diagnose(file, Log(), most_bytes=len("ValueError: first\n"))
+    assert found
+    assert (found.name, found.line_number) == (None, 1)
+    found = diagnose(file, Log(), most_bytes=0)
+    assert found is None
+
+
+def test_an_error_behind_a_flood_is_found_at_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "x.log"
+    file.write_text("tick\n" * 400_000 + "OSError: [Errno 28] No space left on device")
+    found = diagnose(file, Log())
+    assert found
+    assert (found.name, found.line_number) == ("disk-full", 400_001)
 
 
 def explain(path: Path) -> subprocess.CompletedProcess[str]:

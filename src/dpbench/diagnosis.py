@@ -11,7 +11,7 @@ from functools import cache
 from itertools import takewhile
 from pathlib import Path
 
-from dpbench.error_events import Event, read_events
+from dpbench.error_events import Event, read_events, read_suspect_lines
 from dpbench.errors import SetupError
 from dpbench.known_problems import HANGS, TABLE, Found, Problem, Text, Weight
 from dpbench.log import Log, Step, parse_stream, read_log
@@ -51,13 +51,16 @@ class Match:
         return self.row.weight
 
 
-def diagnose(lines: Iterable[str], log: Log, *, exit_code: int | None = None) -> Diagnosis | None:
-    """Return the root of a failure; None when the log shows nothing wrong.
+def diagnose(
+    path: Path, log: Log, *, exit_code: int | None = None, most_bytes: int | None = None
+) -> Diagnosis | None:
+    """Return the root of a failure; None when the log file shows nothing wrong.
 
-    `log` is what was read from the same lines: a row for runs without a step needs it, and so does
-    a loss that is NaN. `exit_code` is 128 + N when signal N ended the process.
+    `log` is what was read from it: a row for runs without a step needs it, and so does a loss that
+    is NaN. `exit_code` is 128 + N when signal N ended the process. Only the first `most_bytes` of
+    the file count. Errors: OSError.
     """
-    unknown, matches = collect(lines)
+    unknown, matches = collect(read_suspect_lines(path, most_bytes))
     causes = [match for match in matches if match.weight is Weight.CAUSE]
     if unknown:
         # what the same process said after its first error may name the cause; another's may not
@@ -90,7 +93,7 @@ def diagnose(lines: Iterable[str], log: Log, *, exit_code: int | None = None) ->
     return explain_figures(log)
 
 
-def collect(lines: Iterable[str]) -> tuple[Event | None, list[Match]]:
+def collect(lines: Iterable[tuple[int, str]]) -> tuple[Event | None, list[Match]]:
     """Return the first error that no row knows, and the first match of each row and rank.
 
     Training went on after an error that two more steps follow, and after a single line that one
@@ -230,8 +233,7 @@ def explain_file(path: Path) -> tuple[Diagnosis | None, Log]:
     try:
         with file.open("rb") as stream:
             log = parse_stream(stream)
-        with file.open(encoding="utf-8", errors="replace") as lines:
-            diagnosis = diagnose(lines, log)
+        diagnosis = diagnose(file, log)
     except OSError as error:
         hint = "give a run folder of dpbench or a log of Megatron"
         raise SetupError(f"{file}: {error.strerror}", hint=hint) from None

@@ -5,21 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 RANK = re.compile(r"^\s*(?:\[(?:rank|default)(\d+)\]:?|(\d{1,4}): )\s?")
-SUSPECT = re.compile(
-    r"rror|xception|Traceback|nterrupt|make|fatal|nvalid|no longer|[Kk]ill|[Oo]ut of memory|oom"
-    r"|exitcode|[Ss]ignal|terminate|[Aa]ssert|undefined|Watchdog|imeout|[Tt]imed out|divisible"
-    r"|unhandled|in use|loaded checkpoint|>> '--exit|Unexpected|NaN|Segmentation|onnection|bad_"
-    r"|does not exist|No module|No space|loss scale|fallen|[Nn]ot supported|Broken|No route"
-    r"|require|missing|CANCELLED|LIMIT|Duplicate|permitted|ncclR|ncclI|ncclU|ncclS|iteration"
-    r"|No targets|not found|BUS|connect|ERROR|ailed|WARN|wget"
+WORDS = (
+    *("rror", "ERROR", "xception", "Exit", "Traceback", "nterrupt", "SIG", "ignal", "ailed"),
+    *("arning", "WARN", "fatal", "ssert", "nvalid", "nexpected", "undefined", "nhandled"),
+    *("ill", "ut of memory", "oom", "bad_alloc", "exitcode", "Segmentation", "BUS", "terminate"),
+    *("make", "No module", "No targets", "not found", "does not exist", "missing", "require"),
+    *("no longer", "divisible", "rampup", "in use", "No space", "loss scale", "NaN", "wget"),
+    *("iteration", "loaded checkpoint", ">> '--exit", "Watchdog", "imeout", "imed out", "onnect"),
+    *("No route", "Broken", "ot supported", "permitted", "Duplicate", "fallen", "nccl"),
+    *("CANCELLED", "LIMIT"),
 )
-"""Words of which every line that matters has one; any other line is skipped at once."""
+"""Every line that matters has one of these; any other is skipped at once."""
 STEP = re.compile(r"\biteration\s+\d+/\s*\d+ \|")
 EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+BLOCK_BYTES = 1 << 19
 MAX_BLOCK_LINES = 400
 DETAIL_LINES = 6
 """Lines after an exception that may belong to its message."""
@@ -41,15 +45,41 @@ class Event:
     """The lines after an exception, which may belong to its message."""
 
 
-def read_events(lines: Iterable[str]) -> Iterator[Event]:
+def is_suspect(text: str) -> bool:
+    """Tell whether a line may matter."""
+    return any(word in text for word in WORDS)
+
+
+def read_suspect_lines(path: Path, most_bytes: int | None) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file with their numbers, but for long parts in which no line matters."""
+    words = [word.encode() for word in WORDS]
+    line_number = 1
+    with path.open("rb") as file:
+        rest = b""
+        while chunk := file.read(
+            BLOCK_BYTES if most_bytes is None else min(BLOCK_BYTES, most_bytes)
+        ):
+            if most_bytes is not None:
+                most_bytes -= len(chunk)
+            end = chunk.rfind(b"\n") + 1
+            block, rest = rest + chunk[:end], chunk[end:] if end else rest + chunk
+            lines = block.count(b"\n")
+            if any(word in block for word in words):
+                text = block.decode("utf-8", "replace").split("\n")[:lines]
+                yield from enumerate(text, line_number)
+            line_number += lines
+        yield line_number, rest[:BLOCK_BYTES].decode("utf-8", "replace")
+
+
+def read_events(lines: Iterable[tuple[int, str]]) -> Iterator[Event]:
     """Yield what may be an error, in the order of the log, and one empty event at its end.
 
-    The lines of several ranks may be mixed.
+    `lines` are numbered. The lines of several ranks may be mixed.
     """
     open_blocks: dict[int | None, Event] = {}
     steps = 0
-    for line_number, raw in enumerate(lines, 1):
-        if not open_blocks and not SUSPECT.search(raw):
+    for line_number, raw in lines:
+        if not open_blocks and not is_suspect(raw):
             continue
         line = ANSI.sub("", raw).rstrip()
         if STEP.search(line):
@@ -65,7 +95,7 @@ def read_events(lines: Iterable[str]) -> Iterator[Event]:
             yield open_blocks.pop(rank)
         if text.startswith("Traceback (most recent call last)"):
             open_blocks[rank] = Event(line_number, rank, "", [text], steps)
-        elif SUSPECT.search(text):
+        elif is_suspect(text):
             is_error = bool(EXCEPTION.match(text))
             yield Event(line_number, rank, text, [text], steps, is_error)
     yield from open_blocks.values()

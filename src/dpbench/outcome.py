@@ -110,12 +110,17 @@ def diagnose_end(ended: Ended, log: Log, log_path: Path) -> Diagnosis | None:
 
     After a silence without an error, the states that the guard printed then may tell more.
     """
-    with log_path.open("rb") as file:
-        text = file.read(ended.log_bytes).decode("utf-8", "replace")
-        states = file.read().decode("utf-8", "replace") if ended.alarm else ""
-    found = diagnose(text.splitlines(), log, exit_code=None if ended.alarm else ended.status)
+    found = diagnose(
+        log_path,
+        log,
+        exit_code=None if ended.alarm else ended.status,
+        most_bytes=ended.log_bytes,
+    )
     if not ended.alarm or (found and found.error):
         return found
+    with log_path.open("rb") as file:
+        file.seek(ended.log_bytes)
+        states = file.read().decode("utf-8", "replace")
     hang = explain_hang(ended.alarm.stage.value, ended.alarm.silent_seconds)
     if halted := HALTED.search(states):
         return replace(hang, cause=f"{hang.cause}; {halted[1]} is in the state {halted[2]}")
