@@ -18,7 +18,10 @@ from typing import Any
 import pytest
 
 from conftest import clean_environment
+from dpbench.config import load_config
+from dpbench.diagnosis import explain_file
 from dpbench.results import read_run
+from dpbench.training import with_smaller_micro_batch
 from processes import MARK, mark, marked, wait_for_none
 
 __all__ = ["mark"]  # a fixture
@@ -173,6 +176,10 @@ def test_a_finished_run_that_does_not_exit_is_finished_and_flagged(
     assert done.record["did_not_exit"] is True
     assert done.record["results"]["last_step"] == 8
     assert "did not exit, and was stopped" in done.err
+    [run] = (folder / "runs").iterdir()
+    found, _ = explain_file(run)
+    assert found
+    assert found.name == "hang-exiting"
 
 
 def test_a_rank_that_somebody_stopped_is_named(start: Start, folder: Path, mark: str) -> None:
@@ -340,7 +347,7 @@ def test_out_of_memory_is_tried_again_with_half_the_micro_batch(folder: Path, ma
     done = subprocess.run(
         [sys.executable, "-m", "dpbench.cli", "run", *options],
         cwd=folder,
-        env=clean_environment() | {"FAKE_MEGATRON": "oom 1", MARK: mark},
+        env=clean_environment() | {"FAKE_MEGATRON": "oom 2", MARK: mark},
         capture_output=True,
         text=True,
         check=False,
@@ -348,9 +355,30 @@ def test_out_of_memory_is_tried_again_with_half_the_micro_batch(folder: Path, ma
     )
     assert done.returncode == 0, done.stderr
     runs = sorted((folder / "runs").iterdir(), key=lambda run: read_run(run).started)
-    assert [read_run(run).status for run in runs] == ["failed", "failed", "finished"]
-    assert [read_run(run).retry_of for run in runs] == [None, runs[0].name, runs[1].name]
+    assert [read_run(run).status for run in runs] == ["failed", "finished"]
+    assert [read_run(run).retry_of for run in runs] == [None, runs[0].name]
     commands = [(run / "command.txt").read_text() for run in runs]
     sizes = [command.partition("--micro-batch-size ")[2][:1] for command in commands]
-    assert sizes == ["4", "2", "1"]
-    assert done.stdout.strip() == f"runs/{runs[2].name}"
+    assert sizes == ["4", "2"]
+    assert done.stdout.strip() == f"runs/{runs[1].name}"
+    assert done.stderr.count("out of memory; again with micro batch 2") == 1
+
+
+@pytest.mark.parametrize(("micro", "smaller"), [(4, 2), (2, 1), (1, None)])
+def test_the_next_micro_batch_still_divides_the_global_batch(
+    micro: int, smaller: int | None, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    config = load_config("fake.yaml", [f"training.micro_batch_size={micro}"])
+    found = with_smaller_micro_batch(config, 1)
+    assert (found and found.training.micro_batch_size) == smaller
+
+
+def test_a_size_that_does_not_divide_is_passed_over(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    sizes = ["training.micro_batch_size=9", "training.global_batch_size=18"]
+    found = with_smaller_micro_batch(load_config("fake.yaml", sizes), 2)
+    assert found
+    assert found.training.micro_batch_size == 3, "4 x 2 does not divide 18"

@@ -15,7 +15,7 @@ from dpbench.error_events import Event, read_events, read_suspect_lines
 from dpbench.errors import SetupError
 from dpbench.known_problems import HANGS, TABLE, Found, Problem, Text, Weight
 from dpbench.log import Log, Step, parse_stream, read_log
-from dpbench.results import LOG_FILE
+from dpbench.results import LOG_FILE, RUN_FILE, read_run
 
 WARNING = re.compile(r"^(?:WARNING\b|\[W|W\d{4} |.*\b\w*Warning: )")
 SHOWN_CHARACTERS = 300
@@ -225,15 +225,17 @@ def has_nan_gradient(step: Step) -> bool:
 
 
 def explain_file(path: Path) -> tuple[Diagnosis | None, Log]:
-    """Diagnose a log file, or the log of a run folder, and return what was read from it.
+    """Diagnose a log file or a run folder, and return what was read from it.
 
-    Errors: SetupError when it cannot be read, or holds neither a step nor an error.
+    What a run folder says about its end (a silence, for example) need not be in its log. Errors:
+    SetupError when it cannot be read, or holds neither a step nor an error.
     """
     file = path / LOG_FILE if path.is_dir() else path
+    recorded = read_run(path).diagnosis if (path / RUN_FILE).is_file() else None
     try:
         with file.open("rb") as stream:
             log = parse_stream(stream)
-        diagnosis = diagnose(file, log)
+        diagnosis = Diagnosis(**recorded.model_dump()) if recorded else diagnose(file, log)
     except OSError as error:
         hint = "give a run folder of dpbench or a log of Megatron"
         raise SetupError(f"{file}: {error.strerror}", hint=hint) from None

@@ -445,9 +445,15 @@ TABLE = [
     ),
     Problem(
         "read-only",
-        r"(?:PermissionError|OSError): \[Errno (?:13|30)\] [^:]*: (?P<path>.*)",
+        r"Error: \[Errno (?:1|13|20|30)\] [^:]*: (?P<path>.*)",
         "{path} cannot be written",
         "make it writable, or choose another folder",
+    ),
+    Problem(
+        "missing-file",
+        r"FileNotFoundError: \[Errno 2\] No such file or directory: (?P<path>.*)",
+        "{path} does not exist",
+        "check the path that the configuration names",
     ),
     Problem(
         "checkpoint-resume",

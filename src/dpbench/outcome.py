@@ -49,6 +49,7 @@ class Outcome:
                 fix=found.fix,
                 error=found.error,
                 line_number=found.line_number,
+                rank=found.rank,
             ),
             "stage": self.stage.value if self.stage else None,
             "did_not_exit": self.did_not_exit,

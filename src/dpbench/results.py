@@ -68,6 +68,7 @@ class Problem(Record):
     fix: str | None
     error: str | None
     line_number: int | None
+    rank: int | None
 
 
 class Run(Record):

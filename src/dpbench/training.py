@@ -73,7 +73,12 @@ def train(
     outcome = Outcome(status="failed", problem="dpbench itself failed", log=log)
     try:
         with GpuMonitor(launch.gpus if launch.device == "cuda" else 0) as monitor:
+            before = monitor.sample()
             outcome = follow(launch, folder, log, view, monitor)
+            left = monitor.memory_above(before)
+            outcome.notes += [f"memory is left: {text}" for text in left]
+            if before and not left:
+                view.note("GPU memory is back at the level before the run")
     finally:
         view.end()
         write_run(folder, run.model_copy(update=outcome.fields()))
@@ -133,7 +138,6 @@ def follow(launch: Launch, folder: Path, log: Log, view: View, monitor: GpuMonit
     """Start the training, watch it to its end and say what came of it."""
     began = heard = time.monotonic()
     dog = Watchdog(began, limits=silence_limits(launch.config), device=launch.device)
-    memory_before = monitor.sample()
 
     def on_line(line: str) -> None:
         nonlocal heard
@@ -162,11 +166,7 @@ def follow(launch: Launch, folder: Path, log: Log, view: View, monitor: GpuMonit
         on_line=on_line,
         on_tick=on_tick,
     )
-    outcome = judge_end(ended, log, folder / LOG_FILE, stage=dog.stage, done=dog.done)
-    outcome.notes += [f"memory is left: {text}" for text in monitor.memory_above(memory_before)]
-    if memory_before and not outcome.notes:
-        view.note("GPU memory is back at the level before the run")
-    return outcome
+    return judge_end(ended, log, folder / LOG_FILE, stage=dog.stage, done=dog.done)
 
 
 def silence_limits(config: Config) -> dict[Stage, float | None]:
