@@ -1,4 +1,4 @@
-"""Faults of the real training on CPU: each ends by itself, with its cause, and leaves no process."""
+"""Faults of the real training on CPU: each ends with its cause and leaves no process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def processes_of(process: subprocess.Popen[str], rank: str | None) -> list[psuti
     below = psutil.Process(process.pid).children(recursive=True)
     training = [one for one in below if "pretrain_gpt.py" in " ".join(one.cmdline())]
     if rank is None:
-        return [one for one in training if "torch.distributed.run" in one.cmdline()]
+        return [one for one in training if one.cmdline()[1:3] == ["-m", "torch.distributed.run"]]
     return [one for one in training if one.environ().get("RANK") == rank]
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from conftest import clean_environment
@@ -28,7 +29,8 @@ __all__ = ["mark"]  # a fixture
 HERE = Path(__file__).parent
 CONFIG = """\
 model: {{num_layers: 2, hidden_size: 32, num_attention_heads: 2, seq_length: 32}}
-training: {{micro_batch_size: 4, global_batch_size: 8, train_iters: 8, log_interval: 1, lr: 1e-3}}
+training:
+  {{micro_batch_size: 4, global_batch_size: 8, train_iters: {steps}, log_interval: 1, lr: 1e-3}}
 precision: fp32
 data: {{path: data_text_document, tokenizer: ., split: "90,10,0"}}
 launch: {{device: cpu, megatron_path: {megatron}}}
@@ -51,9 +53,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def write_config(folder: Path, *, seconds: float = 30) -> None:
+def write_config(folder: Path, *, seconds: float = 30, steps: int = 8) -> None:
     watch = ", ".join(f"{stage}_seconds: {seconds}" for stage in SHORT)
-    text = CONFIG.format(megatron=HERE / "fake_megatron", watch=watch)
+    text = CONFIG.format(megatron=HERE / "fake_megatron", watch=watch, steps=steps)
     (folder / "fake.yaml").write_text(text)
 
 
@@ -234,6 +236,19 @@ def test_a_killed_guard_leaves_nothing_either(start: Start, folder: Path, mark: 
     wait_for(folder, "before the start of training step")
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
     os.kill(int(children), signal.SIGKILL)
+    done = finish(process, folder, mark)
+    assert (done.code, done.record["status"]) == (4, "failed")
+
+
+def test_ranks_that_go_on_printing_do_not_outlive_guard_and_launcher(
+    start: Start, folder: Path, mark: str
+) -> None:
+    write_config(folder, steps=10_000)
+    process = start("ok", gpus=2, detail="quiet", FAKE_STEP_SECONDS="0.1")
+    wait_for(folder, "3/   10000")
+    below = psutil.Process(process.pid).children(recursive=True)
+    for one in below[:2]:  # in the order of the family tree
+        one.kill()
     done = finish(process, folder, mark)
     assert (done.code, done.record["status"]) == (4, "failed")
 

@@ -184,6 +184,8 @@ def supervise(
             obeyed, stop_at = obeyed + 1, float("inf")
         if now >= next_tick:
             next_tick = now + TICK_SECONDS
+            if (guard.poll() or 0) < 0:  # somebody killed it; what it guarded may go on printing
+                break
             alarm = on_tick()
             if alarm and not got_output and not obeyed and raised is None:
                 raised, log_bytes, stop_at = alarm, output.bytes, now + STACKS_SECONDS
@@ -213,7 +215,7 @@ def read_report(report: int) -> dict[str, tuple[str, ...]]:
 def stop_marked(guard: subprocess.Popen[bytes], mark: str) -> None:
     """Wait for the guard; when it did not end by itself, kill what carries the mark of its run."""
     if guard.stdin:
-        guard.stdin.close()
+        guard.stdin.close()  # the word to stop, if it has not got it yet
     guard.wait()
     if guard.returncode >= 0:
         return
