@@ -256,7 +256,10 @@ def test_explain_tells_by_its_status_whether_the_cause_is_known(tmp_path: Path) 
     log = tmp_path / "run.log"
     log.write_text("OSError: [Errno 28] No space left on device\n")
     done = explain(tmp_path)  # a folder stands for its run.log
-    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "cause: the disk is full")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        0,
+        "cause: the disk is full, or the quota on it",
+    )
     log.write_text("ValueError: something new\n")
     assert explain(log).returncode == 3
     log.write_text(step(100) + "\n")

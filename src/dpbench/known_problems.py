@@ -439,8 +439,9 @@ TABLE = [
     # --- checkpoints and disk
     Problem(
         "disk-full",
-        r"\[Errno 28\]|No space left on device|PytorchStreamWriter failed writing",
-        "the disk is full",
+        r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded"
+        r"|PytorchStreamWriter failed writing|inline_container\.cc:\d+\] \. unexpected pos",
+        "the disk is full, or the quota on it",
         "make room, or write elsewhere (--save, --data-cache-path, --runs)",
     ),
     Problem(
@@ -462,6 +463,13 @@ TABLE = [
         "the checkpoint does not fit this configuration",
         "start without --load, or with --override-opt_param-scheduler; "
         "--use-distributed-optimizer cannot be resumed without Transformer Engine or apex",
+    ),
+    Problem(
+        "checkpoint-write",
+        r"CheckpointException ranks",
+        "the checkpoint could not be written or read (the log says no more)",
+        "check room and rights of the folder of --save",
+        Weight.SIGN,
     ),
     Problem(
         "checkpoint-format",
