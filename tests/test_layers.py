@@ -12,13 +12,17 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "src" / "dpbench"
 LAYERS = [
-    {"errors", "known_problems", "error_events"},
-    {"yaml_source", "log", "gpu"},
-    {"config", "steady", "megatron", "watchdog", "gpu_monitor"},
-    {"metrics", "data", "results", "process", "live"},
-    {"arguments", "rates", "verdict", "diagnosis"},
-    {"compare", "launch", "outcome"},
-    {"training", "report"},
+    {"errors", "error_events"},
+    {"yaml_source", "log", "gpu", "flag_history"},
+    {"complaint", "steady", "megatron", "watchdog", "gpu_monitor", "known_problems"},
+    {"named_configs", "metrics", "results", "process", "live"},
+    {"config", "rates", "options", "diagnosis"},
+    {"data", "pairs", "arithmetic", "fusions", "flag_check", "outcome"},
+    {"runs", "verdict", "arguments", "meaning"},
+    {"compare", "inputs"},
+    {"report", "launch"},
+    {"training", "render"},
+    {"bench"},
     {"cli"},
 ]
 """From the bottom to the top; modules of one layer do not import each other."""

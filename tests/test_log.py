@@ -159,6 +159,16 @@ def test_peak_memory_is_the_most_that_any_rank_had():
     assert log.facts.peak_memory_mb == 3001.25
 
 
+def test_dots_behind_the_dump_of_the_arguments_are_no_argument():
+    dump = [
+        "---- arguments ----",
+        "  lr ......... 0.1",
+        "---- end of arguments ----",
+        "  size ... 3",
+    ]
+    assert parse_log(dump).arguments == {"lr": "0.1"}
+
+
 def test_an_attempt_that_dies_before_a_step_keeps_the_arguments_of_the_steps():
     log = read_log(LOGS / "attempt_second-died-before-a-step.log")
     assert (log.arguments["world_size"], log.first_error) == ("2", "RuntimeError: CUDA error")
@@ -173,11 +183,74 @@ def test_an_error_that_a_step_follows_is_not_the_first_error():
         assert log.first_error == (lines[2] if lines[2:] else None)
 
 
+@pytest.mark.parametrize("count", [2, 5, 20])
+@pytest.mark.parametrize("copied", [False, True])
+def test_only_errors_behind_the_last_new_step_count(count, copied):
+    records = [record(number) for number in range(1, count + 1)]
+    records += records[-1:] if copied else []
+    for place in range(len(records) + 1):
+        lines = [*records[:place], "KeyError: 'x'", *records[place:]]
+        log = parse_stream(io.BytesIO("\n".join(lines).encode()))
+        same(log, parse_log(lines))
+        assert (log.first_error is None) == (place < count)
+
+
 def test_reading_line_by_line_returns_each_step_when_it_is_complete():
     log = Log()
     given = [record(1), "noise", record(1), record(2)[:100], record(2)[100:], "noise"]
     numbers = [step.number if (step := log.read(line)) else None for line in given]
     assert numbers == [1, None, None, None, 2, None]
+
+
+@pytest.mark.parametrize("repeat", ["twice each", "back to the start", "one step back"])
+def test_a_long_run_of_one_layout_that_repeats_itself_is_read_as_line_by_line(repeat):
+    numbers = list(range(1, 21))
+    again = {
+        "twice each": ([n for n in numbers for _ in range(2)], (20, 1, 20)),
+        "back to the start": (numbers + numbers, (20, 2, 0)),
+        "one step back": ([*numbers, 19, 21], (21, 1, 1)),
+    }
+    order, answers = again[repeat]
+    lines = [record(number) for number in order]
+    log = parse_stream(io.BytesIO("\n".join(lines).encode()))
+    same(log, parse_log(lines))
+    assert (len(log.steps), log.attempts, log.copies) == answers
+
+
+def test_a_step_printed_twice_with_other_times_is_one_step():
+    log = parse_log([record(1, 50.0), record(1, 50.1), record(2, 51.0), record(2, 51.2)])
+    assert [step.step_time_ms for step in log.steps] == [50.0, 51.0]
+    assert (log.attempts, log.copies) == (1, 2)
+
+
+def test_a_rank_that_lags_is_no_new_attempt_but_its_own_step_back_is_one():
+    first, second = "[rank-0/2]" + record(1, 50.0), "[rank-0/2]" + record(2, 50.0)
+    lagging = "[rank-1/2]" + record(1, 50.3)
+    assert parse_log([first, second, lagging]).copies == 1
+    log = parse_log([first, second, "[rank-0/2]" + record(1, 50.3)])
+    assert (log.attempts, len(log.steps)) == (2, 1)
+
+
+def test_a_number_that_lines_split_is_put_together_only_when_they_are_equally_wide():
+    text = "0: " + record(10, 123.4)
+    at = text.index("3.4")
+    uneven = [text[: at - 90], text[at - 90 : at], text[at:]]
+    assert len(parse_log(uneven).steps) == 0
+    assert at == 2 * 63
+    even = [text[start : start + 63] for start in range(0, len(text), 63)]
+    assert parse_log(even).steps[0] == parse_step(text)
+
+
+def test_the_same_field_with_two_values_is_another_record_inside():
+    twice = record(10).replace("| loss scale", "| global batch size: 32 | loss scale")
+    assert parse_step(twice) is None
+    assert parse_step(record(10).replace("| loss scale", "| lm loss: 5.1 | loss scale"))
+
+
+def test_a_number_behind_the_last_bar_may_be_cut_and_is_not_taken():
+    rate = " samples per second: 50.46"
+    assert parse_step(record(10) + rate).samples_per_second is None
+    assert parse_step(record(10) + rate + "8 |").samples_per_second == 50.468
 
 
 def test_steps_are_a_sequence():
@@ -284,6 +357,7 @@ PIECES = st.sampled_from(
         "successfully loaded checkpoint from x at iteration 20\n", "x.py: error: bad\n", "\x00é",
         "(after 1 iterations) memory (MB) | allocated: 1.0 | max allocated: 2.0 | reserved: 1 |",
         "> padded vocab (size: 10) with 6 dummy tokens (new size: 16)\n", "5.1\n", "|", "nan", "-",
+        "iter\x1b[1mation 3/ 9 |", "iteration \u0663/ \u0664 |", "KeyErr\x1b[0mor", "\x1b[", "\x1b",
     ]
 )  # fmt: skip
 LAYOUTS = st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=40).map("".join)

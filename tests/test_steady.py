@@ -66,12 +66,24 @@ def test_with_a_line_a_step_the_mean_of_the_first_two_is_seen_by_its_time():
     assert len(dropped(make_steps(times, numbers=list(range(1, 11))))) == 1
 
 
+def test_a_slow_second_interval_of_many_steps_is_no_mean_of_two():
+    times = [180.0, 140.0, *[100.0] * 8]
+    assert len(dropped(make_steps(times))) == 1
+
+
 def test_everything_up_to_a_late_graph_capture_is_start_up():
     log = read_log(LOGS / "core_0.19_graph-capture-at-step-4.log")
     state = state_of(log.steps, 24)
     assert [(d.first, d.last) for d in state.dropped] == [(1, 1), (1, 2), (3, 4)]
     assert "graph capture" in state.dropped[2].reason
     assert len(state.kept) == 36
+
+
+def test_intervals_that_follow_the_first_and_are_still_slow_are_start_up():
+    times = [500.0, 170.0, 160.0, *[100.0] * 10]
+    assert dropped(make_steps(times))[1][:2] == (11, 30)
+    times[1:3] = [140.0, 130.0]  # as noisy as neighbours on a shared machine
+    assert len(dropped(make_steps(times))) == 1
 
 
 def test_a_slow_interval_later_on_counts():

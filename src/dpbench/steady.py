@@ -269,7 +269,7 @@ def find_drift(times: Sequence[float]) -> float | None:
     change = median(blocks[-third:]) / median(blocks[:third]) - 1
     score = sum(sign(blocks[j] - blocks[i]) for i in range(count) for j in range(i + 1, count))
     z = (abs(score) - 1) / math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    return change if abs(change) > DRIFT_SHARE and z > DRIFT_Z and change * score > 0 else None
+    return change if abs(change) > DRIFT_SHARE and z > DRIFT_Z else None
 
 
 def sign(value: float) -> int:

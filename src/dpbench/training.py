@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import platform
 import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
@@ -92,7 +93,7 @@ def train(
 
 
 def train_until_it_fits(
-    config: Config, *, gpus: int, name: str, runs: Path, show: TextIO, detail: Detail = "normal"
+    launch: Launch, *, name: str, runs: Path, show: TextIO, detail: Detail = "normal"
 ) -> Path:
     """Train, and at CUDA's out of memory start again with half the micro batch, down to 1.
 
@@ -101,7 +102,6 @@ def train_until_it_fits(
     """
     failed: Path | None = None
     while True:
-        launch = plan_launch(config, gpus=gpus)
         try:
             return train(
                 launch,
@@ -112,22 +112,23 @@ def train_until_it_fits(
                 retry_of=failed.name if failed else None,
             )
         except TrainingError as error:
-            smaller = with_smaller_micro_batch(config, gpus) if error.problem == OOM else None
-            if smaller is None:
+            config = with_smaller_micro_batch(launch.config, [launch.gpus])
+            if error.problem != OOM or config is None:
                 raise
-            failed, config = error.folder, smaller
+            failed, launch = error.folder, plan_launch(config, gpus=launch.gpus)
             if detail != "quiet":
-                size = smaller.training.micro_batch_size
+                size = config.training.micro_batch_size
                 print(f"out of memory; again with micro batch {size}", file=show, flush=True)
 
 
-def with_smaller_micro_batch(config: Config, gpus: int) -> Config | None:
-    """Return the configuration with the largest micro batch up to half of it that can be run."""
+def with_smaller_micro_batch(config: Config, gpus: Sequence[int]) -> Config | None:
+    """Return the configuration with the largest micro batch, up to half of it, that all can run."""
     for size in range(config.training.micro_batch_size // 2, 0, -1):
         training = config.training.model_copy(update={"micro_batch_size": size})
         smaller = config.model_copy(update={"training": training})
         try:
-            plan_launch(smaller, gpus=gpus)
+            for count in gpus:
+                plan_launch(smaller, gpus=count)
         except ConfigError:
             continue
         return smaller

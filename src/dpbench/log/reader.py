@@ -114,6 +114,7 @@ class Log:
         """Take a line, or several; return the last step that became complete with it."""
         found = False
         for line in LINE_END.split(text):
+            line = ANSI.sub("", line) if "\x1b" in line else line
             if line.strip():
                 self.read_problem(line)
                 found = self.read_line(line) or found
@@ -125,9 +126,7 @@ class Log:
         return bool(self._wrapped) or self.facts.in_arguments
 
     def read_line(self, line: str) -> bool:
-        """Take one line that is not blank; tell whether a step became complete."""
-        if "\x1b" in line:
-            line = ANSI.sub("", line)
+        """Take one line, not blank and without colours; tell whether a step became complete."""
         found = bool(self._wrapped) and self._continue_record(line)
         if "iteration" in line:
             found = self._read_records(line) or found
@@ -139,7 +138,7 @@ class Log:
         if "training is done]" in line:
             self.training_done = True
         elif self.first_error is None:
-            line = ANSI.sub("", line[:ERROR_CHARACTERS]).rstrip()
+            line = line[:ERROR_CHARACTERS].rstrip()
             if problem := USAGE_ERROR.match(line) or ERROR.match(line):
                 self.first_error = problem[1]
 

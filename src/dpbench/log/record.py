@@ -12,8 +12,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-HEAD = re.compile(r"\biteration[ \t]+(\d{1,15})[ \t]*/[ \t]*(\d{1,15})[ \t]*\|")
-OPEN_HEAD = re.compile(r"\biteration[ \t]+\d{1,15}[ \t]*(?:/[ \t]*\d{0,15}[ \t]*)?\Z")
+HEAD = re.compile(r"\biteration[ \t]+(\d{1,15})[ \t]*/[ \t]*(\d{1,15})[ \t]*\|", re.ASCII)
+OPEN_HEAD = re.compile(r"\biteration[ \t]+\d{1,15}[ \t]*(?:/[ \t]*\d{0,15}[ \t]*)?\Z", re.ASCII)
 """A head that the end of its line cuts."""
 LEADING_RATE = re.compile(r"samples/sec: (\d+\.?\d*) \| *\Z")
 """gpt-neox prints this field before the head."""

@@ -13,6 +13,7 @@ from dpbench.errors import SetupError
 from dpbench.log.facts import EARLY_RECORDS
 from dpbench.log.foreign import describe_foreign
 from dpbench.log.reader import Log
+from dpbench.log.record import ANSI
 from dpbench.log.template import Template, build_template
 
 CHUNK_BYTES = 1 << 19
@@ -25,6 +26,7 @@ DUMP_MARK = b"--- arguments ---"
 EARLY_MARKS = (b"using world size: ", b"memory (MB) |", b"> padded vocab ")
 """Every line that Facts needs has one of these, or lies in the dump of the arguments."""
 PROBLEM_MARKS = (b"training is done]", b"Error", b"Exception", b"Interrupt", b": error: ")
+COLOUR = re.compile(ANSI.pattern.encode())
 MOST_TEMPLATES = 16
 """A log that shows more layouts than this is read the long way from then on."""
 
@@ -38,7 +40,7 @@ def parse_stream(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> Log:
 
 
 def read_blocks(file: BinaryIO, chunk_bytes: int) -> Iterator[bytes]:
-    """Yield the file in blocks of whole lines, each line ended by a single newline."""
+    """Yield the file in blocks of whole lines without colours, each ended by a newline."""
     rest = b""
     while chunk := file.read(chunk_bytes):
         chunk = rest + chunk
@@ -49,8 +51,13 @@ def read_blocks(file: BinaryIO, chunk_bytes: int) -> Iterator[bytes]:
             rest = chunk
             continue
         block, rest = chunk[: end or None], chunk[end:] if end else b""
-        yield block
-    yield rest
+        yield remove_colours(block)
+    yield remove_colours(rest)
+
+
+def remove_colours(block: bytes) -> bytes:
+    """Return a block without the escape sequences of a terminal."""
+    return COLOUR.sub(b"", block) if b"\x1b" in block else block
 
 
 @dataclass(slots=True)
@@ -83,16 +90,21 @@ class Scan:
         self.read_problems(block)
 
     def match_line(self, block: bytes, start: int) -> int:
-        """Take a line of a known layout; return where the next starts, 0 when none fits."""
+        """Take lines of a known layout; return where the next one starts, 0 when none fits."""
         for index, template in enumerate(self.templates):
-            if match := template.pattern.match(block, start):
-                if index:
-                    self.flush()
-                    self.templates.insert(0, self.templates.pop(index))
+            match = template.pattern.match(block, start)
+            if not match:
+                continue
+            if index:
+                self.flush()
+                self.templates.insert(0, self.templates.pop(index))
+            place = start
+            while match:
+                place = match.end()
                 self.rows.append(match.groups())
-                end = match.end() + 1
-                self.ends.append(end)
-                return end
+                self.ends.append(place)
+                match = template.pattern.match(block, place)
+            return place
         return 0
 
     def read_line(self, block: bytes, start: int, *, learn: bool = False) -> int:

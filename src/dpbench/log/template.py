@@ -63,7 +63,7 @@ def build_template(line: str) -> Template | None:
         prefix_pattern(prefix[0])
         + r"iteration[ \t]+(\d{1,15})[ \t]*/[ \t]*(\d{1,15})[ \t]*\|"
         + r"\|".join(patterns)
-        + r"\|[ \t]*(?=\n|\Z)"
+        + r"\|[ \t]*(?:\n|\Z)"
     )
     constants = {name: value for name, value in values.items() if name in ("rank", "ranks")}
     return Template(re.compile(text.encode()), tuple(names), constants)
