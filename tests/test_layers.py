@@ -12,12 +12,12 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "src" / "dpbench"
 LAYERS = [
-    {"errors"},
+    {"errors", "error_events"},
     {"yaml_source", "log", "gpu", "flag_history"},
-    {"complaint", "steady", "megatron"},
-    {"named_configs", "metrics", "results", "process"},
-    {"config", "rates", "options"},
-    {"data", "pairs", "arithmetic", "fusions", "flag_check"},
+    {"complaint", "steady", "megatron", "watchdog", "gpu_monitor", "known_problems"},
+    {"named_configs", "metrics", "results", "process", "live"},
+    {"config", "rates", "options", "diagnosis"},
+    {"data", "pairs", "arithmetic", "fusions", "flag_check", "outcome"},
     {"runs", "verdict", "arguments", "meaning"},
     {"compare", "inputs", "shell_import"},
     {"report", "launch"},

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -13,6 +15,7 @@ from dpbench.errors import DpbenchError, Interrupted
 
 if TYPE_CHECKING:
     from dpbench.compare import Comparison
+    from dpbench.live import Detail
 
 app = typer.Typer(
     help="Does data-parallel Megatron-LM training scale on this machine, and if not, why?",
@@ -21,6 +24,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+class OnOom(Enum):
+    """What `run` does when the GPU is out of memory."""
+
+    FAIL = "fail"
+    RETRY = "retry"
+
+
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 DEFAULT_CONFIG = "wikitext2-gpt2"
@@ -107,6 +119,14 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and start nothing.")
     ] = False,
+    on_oom: Annotated[
+        OnOom,
+        typer.Option(help="retry: at CUDA's out of memory, start again with half the micro batch."),
+    ] = OnOom.FAIL,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the training's own output.")
+    ] = False,
     overrides: Overrides = None,
 ) -> None:
     """Train once with Megatron-LM and keep log, command and results."""
@@ -114,18 +134,21 @@ def run(
     from dpbench.launch import plan_launch
     from dpbench.named_configs import title_of
     from dpbench.render import render_launches
-    from dpbench.training import train
+    from dpbench.training import train, train_until_it_fits
 
+    if quiet and verbose:
+        fail("--quiet and --verbose", "give one of them, or none", 2)
     names = config or [DEFAULT_CONFIG]
-    chosen = with_launch_options(overrides, device, megatron)
-    launch = plan_launch(load_config(names, chosen), gpus=gpus)
+    loaded = load_config(names, with_launch_options(overrides, device, megatron))
+    launch = plan_launch(loaded, gpus=gpus)
     if dry_run:
         typer.echo(render_launches([launch], title_of(names)), nl=False)
         return
     for note in launch.notes:
         typer.echo(f"note: {note}", err=True)
-    folder = train(launch, name=title_of(names), runs=runs, show=sys.stderr)
-    typer.echo(folder)
+    detail: Detail = "quiet" if quiet else "verbose" if verbose else "normal"
+    start = train_until_it_fits if on_oom is OnOom.RETRY else train
+    typer.echo(start(launch, name=title_of(names), runs=runs, show=sys.stderr, detail=detail))
 
 
 @app.command()
@@ -339,6 +362,23 @@ def import_script(
         typer.echo(imported.yaml, nl=False)
 
 
+@app.command()
+def explain(
+    log: Annotated[Path, typer.Argument(help="A run folder, or a Megatron log of anybody's.")],
+) -> None:
+    """Say what went wrong in a training run, and what to do about it.
+
+    Exit status: 0 the cause is found, or nothing is wrong; 2 not a readable log; 3 an error that
+    is not known.
+    """
+    from dpbench.diagnosis import explain_file, render_diagnosis, render_health
+
+    diagnosis, read = explain_file(log)
+    typer.echo(render_diagnosis(diagnosis) if diagnosis else render_health(read), nl=False)
+    if diagnosis and not diagnosis.cause:
+        raise typer.Exit(EXIT_CODES["inconclusive"])
+
+
 def main() -> None:
     """Run the app; the only place where errors become exit codes."""
     try:
@@ -350,14 +390,20 @@ def main() -> None:
         hint = "check that the path exists, is writable and has room"
         fail(f"{where}{error.strerror or error}", hint, 2)
     except (Interrupted, KeyboardInterrupt) as signal_name:
-        typer.echo(f"\nstopped: {signal_name or 'SIGINT'}; no process is left", err=True)
+        say(f"\nstopped: {signal_name or 'SIGINT'}; no process is left")
         raise SystemExit(130) from None
 
 
-def fail(message: str, hint: str, status: int) -> None:
+def fail(message: str, hint: str, status: int) -> NoReturn:
     """Print one line of error and one of fix, then exit."""
-    typer.echo(f"error: {message}\n  fix: {hint}", err=True)
+    say(f"error: {message}\n  fix: {hint}")
     raise SystemExit(status) from None
+
+
+def say(text: str) -> None:
+    """Print to standard error, if anybody is still there to read it."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
