@@ -43,6 +43,8 @@ class Story:
     status: str = "finished"
     device: str = "cuda"
     gpu_record: bool = False
+    diagnosis: dict[str, object] | None = None
+    notes: tuple[str, ...] = ()
     extra: dict[str, str] = field(default_factory=dict)
     """Further arguments of Megatron."""
 
@@ -100,6 +102,7 @@ class Story:
             "finished": "2026-11-30T20:30:33Z", "exit_code": int(self.status == "failed"),
             "problem": f"the training process ended with status 1: {ERROR}"
             if self.status == "failed" else None,
+            "diagnosis": self.diagnosis, "notes": list(self.notes),
             "environment": {"python": "3.12.3", "torch": "2.11.0", "megatron": "0.19.2",
                             "megatron_kind": "pip", "cpu_count": 32,
                             "gpu_names": [] if cpu else ["NVIDIA H200"] * self.gpus,

@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import Element
@@ -27,6 +27,18 @@ from stories import CONFIG, ERROR, STORIES, WEAK, Story, tell
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
 FAILED = Story(gpus=2, step_ms=118, status="failed", ends_at=60)
+EXPLAINED = replace(
+    FAILED,
+    notes=("GPU 0: 900 MiB in use, 600 before",),
+    diagnosis={
+        "name": "cuda-oom",
+        "cause": "the model and its batch do not fit",
+        "fix": "halve the micro batch",
+        "error": ERROR,
+        "line_number": 40,
+        "rank": 1,
+    },
+)
 ODD = "<script>alert(1)</script>&<b>"
 
 
@@ -45,6 +57,7 @@ def subject_of(name: str, folder: Path) -> Subject:
     runs = {
         "one_run": [Story(gpus=1, step_ms=220, gpu_record=True)],
         "failed": [FAILED],
+        "explained": [EXPLAINED],
         "failed_at_once": [Story(gpus=2, step_ms=1, status="failed", ends_at=0)],
         "stopped": [Story(gpus=2, step_ms=110, status="interrupted", ends_at=20)],
         "one_failed": [Story(gpus=1, step_ms=220), FAILED],
@@ -59,7 +72,15 @@ def subject_of(name: str, folder: Path) -> Subject:
     return collect(paths, runs=folder, scaling="strong", checks={})
 
 
-WITHOUT_VERDICT = ["one_run", "failed", "failed_at_once", "stopped", "one_failed", "odd_names"]
+WITHOUT_VERDICT = [
+    "one_run",
+    "failed",
+    "explained",
+    "failed_at_once",
+    "stopped",
+    "one_failed",
+    "odd_names",
+]
 EVERY = ["pass", "gpus_1_2_4_8", "gpu_record", "nan", "weak", *WITHOUT_VERDICT]
 
 Pages = Callable[[str], str]
@@ -175,6 +196,18 @@ def test_a_failed_run_says_why_and_shows_the_end_of_its_output(page_of: Pages) -
     assert CONFIG in "\n".join(shown) + "\n"
 
 
+def test_a_run_whose_failure_is_known_says_cause_and_fix_first(page_of: Pages) -> None:
+    root = parse(page_of("explained"))
+    verdict = root.find(f".//{HTML}section")
+    assert verdict is not None
+    facts = [text_of(one) for one in verdict.iter() if one.tag in (f"{HTML}dt", f"{HTML}dd")]
+    assert facts[:6] == [
+        "Cause", "the model and its batch do not fit", "First error", ERROR,
+        "Fix", "halve the micro batch",
+    ]  # fmt: skip
+    assert "2 GPUs: GPU 0: 900 MiB in use, 600 before" in text_of(root)
+
+
 def test_runs_that_cannot_be_compared_say_why_and_show_the_good_one(page_of: Pages) -> None:
     root = parse(page_of("one_failed"))
     text = text_of(root)
@@ -279,6 +312,8 @@ def test_the_command_line_writes_pages(dpbench: Dpbench, tmp_path: Path) -> None
     for name in ("verdict.html", "one.html"):
         check_target(tmp_path / name)
         parse((tmp_path / name).read_text())
+    refused = dpbench("compare", one, two, "--html", ".")
+    assert (refused.returncode, refused.stdout) == (2, "")
     assert dpbench("report", one, "-o", ".").returncode == 2
     assert dpbench("report", "nowhere").returncode == 2
     assert dpbench("report").returncode == 2

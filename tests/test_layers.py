@@ -12,14 +12,14 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "src" / "dpbench"
 LAYERS = [
-    {"errors"},
+    {"errors", "error_events"},
     {"yaml_source", "log", "gpu", "flag_history"},
-    {"complaint", "steady", "megatron", "gpu_record"},
-    {"named_configs", "metrics", "results", "process"},
-    {"config", "rates", "options"},
-    {"data", "pairs", "arithmetic", "fusions", "flag_check"},
+    {"complaint", "steady", "megatron", "watchdog", "gpu_monitor", "known_problems", "gpu_record"},
+    {"named_configs", "metrics", "results", "process", "live"},
+    {"config", "rates", "options", "diagnosis"},
+    {"data", "pairs", "arithmetic", "fusions", "flag_check", "outcome"},
     {"runs", "verdict", "arguments", "meaning"},
-    {"compare", "inputs", "history"},
+    {"compare", "inputs", "shell_import", "history"},
     {"launch"},
     {"training", "render"},
     {"bench"},

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from enum import Enum
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -14,6 +16,7 @@ from dpbench.errors import DpbenchError, Interrupted
 
 if TYPE_CHECKING:
     from dpbench.compare import Comparison
+    from dpbench.live import Detail
 
 app = typer.Typer(
     help="Does data-parallel Megatron-LM training scale on this machine, and if not, why?",
@@ -22,6 +25,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+class OnOom(Enum):
+    """What `run` does when the GPU is out of memory."""
+
+    FAIL = "fail"
+    RETRY = "retry"
+
+
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
 DEFAULT_CONFIG = "wikitext2-gpt2"
@@ -108,6 +120,14 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and start nothing.")
     ] = False,
+    on_oom: Annotated[
+        OnOom,
+        typer.Option(help="retry: at CUDA's out of memory, start again with half the micro batch."),
+    ] = OnOom.FAIL,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the training's own output.")
+    ] = False,
     overrides: Overrides = None,
 ) -> None:
     """Train once with Megatron-LM and keep log, command and results."""
@@ -115,18 +135,21 @@ def run(
     from dpbench.launch import plan_launch
     from dpbench.named_configs import title_of
     from dpbench.render import render_launches
-    from dpbench.training import train
+    from dpbench.training import train, train_until_it_fits
 
+    if quiet and verbose:
+        fail("--quiet and --verbose", "give one of them, or none", 2)
     names = config or [DEFAULT_CONFIG]
-    chosen = with_launch_options(overrides, device, megatron)
-    launch = plan_launch(load_config(names, chosen), gpus=gpus)
+    loaded = load_config(names, with_launch_options(overrides, device, megatron))
+    launch = plan_launch(loaded, gpus=gpus)
     if dry_run:
         typer.echo(render_launches([launch], title_of(names)), nl=False)
         return
     for note in launch.notes:
         typer.echo(f"note: {note}", err=True)
-    folder = train(launch, name=title_of(names), runs=runs, show=sys.stderr)
-    typer.echo(folder)
+    detail: Detail = "quiet" if quiet else "verbose" if verbose else "normal"
+    start = train_until_it_fits if on_oom is OnOom.RETRY else train
+    typer.echo(start(launch, name=title_of(names), runs=runs, show=sys.stderr, detail=detail))
 
 
 @app.command()
@@ -276,10 +299,13 @@ def compare(
     checks = {name: value for name, value in given.items() if value is not None}
     if markdown and json:
         fail("--markdown and --json", "give one of them, or none", 2)
+    if html:
+        from dpbench.report.output import check_target, write_page
+
+        check_target(html)
     comparisons = compare_paths(paths or newest_paths(runs), scaling, checks)
     if html:
         from dpbench.report.html import render_page
-        from dpbench.report.output import write_page
         from dpbench.subject import of_comparisons
 
         write_page(html, render_page(of_comparisons(comparisons)))
@@ -342,6 +368,71 @@ def with_launch_options(
     return chosen
 
 
+@app.command("import")
+def import_script(
+    script: Annotated[Path, typer.Argument(help="Launch script in bash; it is never executed.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="YAML to write; standard output if none.")
+    ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--var", metavar="NAME=VALUE", help="Value of a variable; wins over the script's."
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg", metavar="VALUE", help="Positional parameter of the script, in order."
+        ),
+    ] = None,
+    launch: Annotated[
+        int | None, typer.Option(help="Which launch, counted from 1, if there are several.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Dataset for data.path, instead of the script's.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+    megatron: MegatronOption = None,
+) -> None:
+    """Turn a launch script into a configuration, and say what had to be changed."""
+    from dpbench.megatron import find_megatron
+    from dpbench.options import load_options
+    from dpbench.shell_import.files import import_file, parse_variables
+    from dpbench.shell_import.importer import Request
+
+    request = Request(
+        variables=parse_variables(variables or ()),
+        arguments=tuple(arguments or ()),
+        launch=launch,
+        data_path=data,
+    )
+    table = load_options(find_megatron(megatron))
+    arity = {name: option.arity for name, option in table.by_name.items()}
+    imported = import_file(script, request, output=output, force=force, arity=arity)
+    for line in imported.report:
+        typer.echo(line, err=True)
+    if output is None:
+        typer.echo(imported.yaml, nl=False)
+
+
+@app.command()
+def explain(
+    log: Annotated[Path, typer.Argument(help="A run folder, or a Megatron log of anybody's.")],
+) -> None:
+    """Say what went wrong in a training run, and what to do about it.
+
+    Exit status: 0 the cause is found, or nothing is wrong; 2 not a readable log; 3 an error that
+    is not known.
+    """
+    from dpbench.diagnosis import explain_file, render_diagnosis, render_health
+
+    diagnosis, read = explain_file(log)
+    typer.echo(render_diagnosis(diagnosis) if diagnosis else render_health(read), nl=False)
+    if diagnosis and not diagnosis.cause:
+        raise typer.Exit(EXIT_CODES["inconclusive"])
+
+
 def main() -> None:
     """Run the app; the only place where errors become exit codes."""
     try:
@@ -353,14 +444,20 @@ def main() -> None:
         hint = "check that the path exists, is writable and has room"
         fail(f"{where}{error.strerror or error}", hint, 2)
     except (Interrupted, KeyboardInterrupt) as signal_name:
-        typer.echo(f"\nstopped: {signal_name or 'SIGINT'}; no process is left", err=True)
+        say(f"\nstopped: {signal_name or 'SIGINT'}; no process is left")
         raise SystemExit(130) from None
 
 
-def fail(message: str, hint: str, status: int) -> None:
+def fail(message: str, hint: str, status: int) -> NoReturn:
     """Print one line of error and one of fix, then exit."""
-    typer.echo(f"error: {message}\n  fix: {hint}", err=True)
+    say(f"error: {message}\n  fix: {hint}")
     raise SystemExit(status) from None
+
+
+def say(text: str) -> None:
+    """Print to standard error, if anybody is still there to read it."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -159,6 +159,29 @@ class Launch(Section):
     """Threads of one process on CPU, so that a process stands for a device."""
 
 
+class Watch(Section):
+    """How long a run may say nothing in each stage before it is stopped.
+
+    In seconds; 0 is no limit. What is left out has a default that is longer on CPU.
+    """
+
+    importing_seconds: NonNegative | None = None
+    """Until PyTorch and Megatron are imported."""
+    rendezvous_seconds: NonNegative | None = None
+    """Until the processes have found each other."""
+    building_seconds: NonNegative | None = None
+    """While dataset helpers, model and datasets are built."""
+    first_step_seconds: NonNegative | None = None
+    """Until the first step is logged: compilation and graph capture."""
+    training_seconds: NonNegative | None = None
+    """Between two logged intervals; slow intervals make it longer by themselves."""
+    evaluating_seconds: NonNegative | None = None
+    saving_seconds: NonNegative | None = None
+    """While a checkpoint is written."""
+    exiting_seconds: NonNegative | None = None
+    """After the last step; a run that is stopped then counts as finished."""
+
+
 class Checks(Section):
     """The gates of `compare`."""
 
@@ -178,6 +201,7 @@ class Config(Section):
     """Number format of the training."""
     parallel: Parallel = Parallel()
     launch: Launch = Launch()
+    watch: Watch = Watch()
     checks: Checks = Checks()
     megatron: dict[FlagName, FlagValue] = {}
     """Any other flag of Megatron's parser, by name; true is the bare flag, false leaves it out."""

@@ -1,5 +1,9 @@
 """Errors that a person can act on: what is wrong in one line, and what to do in another."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 
 class DpbenchError(Exception):
     """A failure with its fix; `cli.main` prints both and exits with `exit_code`."""
@@ -32,6 +36,12 @@ class TrainingError(DpbenchError):
     """The training process failed."""
 
     exit_code = 4
+
+    def __init__(self, message: str, *, hint: str, problem: str | None, folder: Path) -> None:
+        """Tell the failure; `problem` is the name of a known one, `folder` that of the run."""
+        super().__init__(message, hint=hint)
+        self.problem = problem
+        self.folder = folder
 
 
 class Interrupted(BaseException):

@@ -12,6 +12,7 @@ from markupsafe import Markup, escape
 
 from dpbench import __version__
 from dpbench.compare import Arm
+from dpbench.history import History
 from dpbench.report.advice import next_step, reason_for_loss
 from dpbench.report.figures import Row, arm_rows, figure_rows
 from dpbench.report.plots import draw_all
@@ -101,7 +102,7 @@ def make_page(subject: Subject) -> Page:
         plots=list(draw_all(subject)),
         runs=run_table(subject.histories, names),
         left_out=left_out_table(subject.histories, names),
-        remarks=list_remarks(subject.comparisons) if subject.comparisons else [],
+        remarks=list(list_notes(subject, names)),
         ends=[
             (name, run.output_end)
             for name, run in zip(names, subject.histories, strict=True)
@@ -147,17 +148,9 @@ def head_without_verdict(subject: Subject) -> Head:
         count = len(subject.histories)
         return f"{count} runs", "NO VERDICT", "none", sentence(subject.problem), facts
     [run] = subject.histories
-    title = f"run {run.path.name}"
     if not run.measured:
-        failed = bool(run.run and run.run.status != "finished")
-        facts = [("Fix", run.hint)] if run.hint else []
-        if run.log.first_error:
-            facts.insert(0, ("First error", run.log.first_error))
-        if run.log.last_step is not None:
-            facts.append(("Reached", f"step {run.log.last_step} of {run.log.train_iters}"))
-        word = run.status.upper() if failed else "NO FIGURE"
-        told = sentence(run.problem or "why is not known")
-        return title, word, "fail" if failed else "none", told, facts
+        return head_without_figure(run)
+    title = f"run {run.path.name}"
     throughput = run.measured.throughput
     fast, slow = throughput.step_time_ms_quartiles
     said = (
@@ -171,6 +164,31 @@ def head_without_verdict(subject: Subject) -> Head:
     hint = "one run says nothing about scaling: dpbench compare A B, or dpbench bench"
     facts.append(("Next", hint))
     return title, "ONE RUN", "none", said, facts
+
+
+def head_without_figure(run: History) -> Head:
+    """Return the head of a page on a run that failed, was stopped or is too short."""
+    failed = bool(run.run and run.run.status != "finished")
+    diagnosis = run.run.diagnosis if run.run else None
+    facts = []
+    if diagnosis:
+        told = (
+            ("Cause", diagnosis.cause),
+            ("First error", diagnosis.error),
+            ("Fix", diagnosis.fix),
+        )
+        facts = [(name, text) for name, text in told if text]
+    elif run.log.first_error:
+        facts = [("First error", run.log.first_error)]
+    if run.run and run.run.stage:
+        facts.append(("Stage", run.run.stage))
+    if run.log.last_step is not None:
+        facts.append(("Reached", f"step {run.log.last_step} of {run.log.train_iters}"))
+    if run.hint:
+        facts.append(("Next", run.hint))
+    word = run.status.upper() if failed else "NO FIGURE"
+    said = sentence(run.problem or "why is not known")
+    return f"run {run.path.name}", word, "fail" if failed else "none", said, facts
 
 
 def verdict_tables(subject: Subject) -> Iterator[Table]:
@@ -211,6 +229,15 @@ def figure_table(arms: Sequence[Arm], rows: Sequence[Row]) -> Table:
         kinds=["", *("number" for _ in arms)],
         rows=[TableRow(cells=[row.title.strip(), *row.cells]) for row in rows],
     )
+
+
+def list_notes(subject: Subject, names: Sequence[str]) -> Iterator[str]:
+    """Yield what else was seen of the comparison and of each run."""
+    if subject.comparisons:
+        yield from list_remarks(subject.comparisons)
+    for name, run in zip(names, subject.histories, strict=True):
+        for note in run.run.notes if run.run else ():
+            yield f"{name}: {note}"
 
 
 def list_files(subject: Subject, names: list[str]) -> Iterator[tuple[str, str]]:
