@@ -149,7 +149,10 @@ def plot_titles(page: str) -> list[str]:
 
 
 RATES, LOSSES = "Samples a second over the steps", "Training loss over the steps"
-TIMES, SCALING = "Distribution of the step time", "Speedup over the number of GPUs"
+TIMES, SCALING = (
+    "Distribution of the step time around its median",
+    "Speedup over the number of GPUs",
+)
 GPUS = ["GPU utilisation over time", "GPU power over time"]
 
 
@@ -216,6 +219,23 @@ def test_runs_that_cannot_be_compared_say_why_and_show_the_good_one(page_of: Pag
     figures = root.find(f".//{HTML}table/{HTML}caption")
     assert figures is not None
     assert text_of(figures).startswith("The figures")
+
+
+def test_a_run_has_one_name_and_one_colour_in_every_table_and_plot(tmp_path: Path) -> None:
+    runs = [
+        Story(gpus=1, step_ms=220),
+        Story(gpus=2, step_ms=118, status="failed", ends_at=0),
+        Story(gpus=2, step_ms=118, gpu_record=True),
+    ]
+    folders = [run.write(tmp_path / str(number)) for number, run in enumerate(runs)]
+    root = parse(render_page(collect(folders, runs=tmp_path, scaling="strong", checks={})))
+    for svg in root.iter(f"{SVG}svg"):
+        described = text_of(svg[1])
+        assert "2 GPUs, run 2" in described
+        assert "2 GPUs, run 1" not in described
+        colours = " ".join(one.attrib.get("style", "") for one in svg.iter())
+        assert "var(--arm2)" in colours
+        assert ("1 GPU:" in described) == ("var(--arm1)" in colours)
 
 
 def test_a_long_run_is_thinned_not_dropped(tmp_path: Path) -> None:

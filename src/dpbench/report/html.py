@@ -15,6 +15,7 @@ from dpbench.compare import Arm
 from dpbench.history import History
 from dpbench.report.advice import next_step, reason_for_loss
 from dpbench.report.figures import Row, arm_rows, figure_rows
+from dpbench.report.looks import Shown, show_runs
 from dpbench.report.plots import draw_all
 from dpbench.report.run_tables import (
     Table,
@@ -22,7 +23,6 @@ from dpbench.report.run_tables import (
     environment_table,
     interval_table,
     left_out_table,
-    run_names,
     run_table,
 )
 from dpbench.report.svg import Plot
@@ -89,7 +89,7 @@ def mark_commands(text: str) -> Markup:
 
 def make_page(subject: Subject) -> Page:
     """Return what the page shows."""
-    names = run_names(subject.histories)
+    shown = show_runs(subject.histories)
     head = head_with_verdict if subject.comparisons else head_without_verdict
     title, word, tone, said, facts = head(subject)
     return Page(
@@ -99,22 +99,18 @@ def make_page(subject: Subject) -> Page:
         said=said,
         facts=facts,
         tables=list(verdict_tables(subject)),
-        plots=list(draw_all(subject)),
-        runs=run_table(subject.histories, names),
-        left_out=left_out_table(subject.histories, names),
-        remarks=list(list_notes(subject, names)),
+        plots=list(draw_all(subject, shown)),
+        runs=run_table(shown),
+        left_out=left_out_table(shown),
+        remarks=list(list_notes(subject, shown)),
         ends=[
-            (name, run.output_end)
-            for name, run in zip(names, subject.histories, strict=True)
-            if not run.measured and run.output_end
+            (one.name, one.run.output_end)
+            for one in shown
+            if not one.run.measured and one.run.output_end
         ],
-        environment=environment_table(subject.histories, names),
-        files=list(list_files(subject, names)),
-        intervals=[
-            interval_table(name, run)
-            for name, run in zip(names, subject.histories, strict=True)
-            if run.intervals
-        ],
+        environment=environment_table(shown),
+        files=list(list_files(shown)),
+        intervals=[interval_table(one.name, one.run) for one in shown if one.run.intervals],
     )
 
 
@@ -231,21 +227,21 @@ def figure_table(arms: Sequence[Arm], rows: Sequence[Row]) -> Table:
     )
 
 
-def list_notes(subject: Subject, names: Sequence[str]) -> Iterator[str]:
+def list_notes(subject: Subject, shown: Sequence[Shown]) -> Iterator[str]:
     """Yield what else was seen of the comparison and of each run."""
     if subject.comparisons:
         yield from list_remarks(subject.comparisons)
-    for name, run in zip(names, subject.histories, strict=True):
-        for note in run.run.notes if run.run else ():
-            yield f"{name}: {note}"
+    for one in shown:
+        for note in one.run.run.notes if one.run.run else ():
+            yield f"{one.name}: {note}"
 
 
-def list_files(subject: Subject, names: list[str]) -> Iterator[tuple[str, str]]:
+def list_files(shown: Sequence[Shown]) -> Iterator[tuple[str, str]]:
     """Yield configurations and commands, equal ones once."""
     for kind, read in (("Configuration", "config"), ("Command", "command")):
         owners: dict[str, list[str]] = {}
-        for name, run in zip(names, subject.histories, strict=True):
-            if text := getattr(run, read):
-                owners.setdefault(text, []).append(name)
+        for one in shown:
+            if text := getattr(one.run, read):
+                owners.setdefault(text, []).append(one.name)
         for text, of_runs in owners.items():
             yield f"{kind} of {', '.join(of_runs)}", text

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -15,29 +16,39 @@ MOST_POINTS = 300
 MARKERS, LINES = "os^Dv<", ("-", "--", "-.", ":", "-", "--")
 
 
-def look_of(run: History, runs: Sequence[History]) -> dict[str, Any]:
-    """Return colour, line and marker of a run: those of its GPU count."""
-    counts = sorted({other.gpus or 0 for other in runs})
-    place = counts.index(run.gpus or 0) % len(MARKERS)
-    line = {
-        "color": COLOURS[f"arm{place + 1}"],
-        "linestyle": LINES[place],
-        "label": arm_title(run),
-    }
-    return {"line": line, "marker": MARKERS[place]}
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A run with the name and the look that it has in every table and plot."""
+
+    run: History
+    name: str
+    """Its GPU count, numbered among its repeats."""
+    arm: str
+    """Its GPU count."""
+    line: Mapping[str, Any]
+    """Colour, line style and label for matplotlib: those of its GPU count."""
+    marker: str
+
+
+def show_runs(histories: Sequence[History]) -> list[Shown]:
+    """Return the runs of a page with their names and looks."""
+    counts = sorted({run.gpus or 0 for run in histories})
+    shown = []
+    for number, run in enumerate(histories):
+        place = counts.index(run.gpus or 0) % len(MARKERS)
+        arm = arm_title(run)
+        line = {"color": COLOURS[f"arm{place + 1}"], "linestyle": LINES[place], "label": arm}
+        before = sum(other.gpus == run.gpus for other in histories[:number])
+        alone = sum(other.gpus == run.gpus for other in histories) == 1
+        name = arm if alone else f"{arm}, run {before + 1}"
+        shown.append(Shown(run=run, name=name, arm=arm, line=line, marker=MARKERS[place]))
+    return shown
 
 
 def arm_title(run: History) -> str:
     """Return what stands for all runs of a GPU count."""
     device = run.run.device if run.run else None
     return count_devices(run.gpus, device) if run.gpus else "GPUs unknown"
-
-
-def run_title(run: History, runs: Sequence[History]) -> str:
-    """Return what stands for one run: its GPU count, numbered among its repeats."""
-    same = [other for other in runs if other.gpus == run.gpus]
-    title = arm_title(run)
-    return title if len(same) == 1 else f"{title}, run {same.index(run) + 1}"
 
 
 def thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

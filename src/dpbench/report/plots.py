@@ -12,10 +12,8 @@ from dpbench.history import History, Interval
 from dpbench.report.gpu_plots import draw_gpus
 from dpbench.report.looks import (
     MOST_POINTS,
+    Shown,
     add_legend,
-    arm_title,
-    look_of,
-    run_title,
     thinned,
 )
 from dpbench.report.svg import COLOURS, Plot, draw
@@ -23,25 +21,28 @@ from dpbench.report.words import count_devices
 from dpbench.subject import Subject
 
 MOST_BOXES = 12
+"""With more runs, those of a GPU count share a box."""
+MOST_MARKERS, MOST_MARKED_RUNS = 60, 6
 Read = Callable[[Interval], float | None]
 
 
-def draw_all(subject: Subject) -> Iterator[Plot]:
+def draw_all(subject: Subject, shown: Sequence[Shown]) -> Iterator[Plot]:
     """Yield every plot that the runs have figures for."""
-    runs = [history for history in subject.histories if history.intervals]
-    if any(one.samples_per_second for run in runs for one in run.intervals):
+    runs = [one for one in shown if one.run.intervals]
+    intervals = [interval for one in runs for interval in one.run.intervals]
+    if any(interval.samples_per_second for interval in intervals):
         yield draw_rates(runs)
-    if any(one.loss is not None for run in runs for one in run.intervals):
+    if any(interval.loss is not None for interval in intervals):
         yield draw_losses(runs, loss_limit(subject))
-    measured = [run for run in runs if run.measured]
+    measured = [one for one in runs if one.run.measured]
     if measured:
         yield draw_times(measured)
     if subject.comparisons:
         yield draw_scaling(subject.comparisons)
-    yield from draw_gpus(subject.histories)
+    yield from draw_gpus(shown)
 
 
-def draw_rates(runs: Sequence[History]) -> Plot:
+def draw_rates(runs: Sequence[Shown]) -> Plot:
     """Return samples a second over steps."""
     return draw_curves(
         "rates",
@@ -52,7 +53,7 @@ def draw_rates(runs: Sequence[History]) -> Plot:
     )
 
 
-def draw_losses(runs: Sequence[History], limit: float | None) -> Plot:
+def draw_losses(runs: Sequence[Shown], limit: float | None) -> Plot:
     """Return the loss over steps, with the limit of the gate."""
     return draw_curves(
         "losses",
@@ -66,7 +67,7 @@ def draw_losses(runs: Sequence[History], limit: float | None) -> Plot:
 
 def draw_curves(
     name: str,
-    runs: Sequence[History],
+    runs: Sequence[Shown],
     *,
     read: Read,
     title: str,
@@ -76,26 +77,17 @@ def draw_curves(
     """Return a curve for each run; start-up is shaded, what else does not count is crossed."""
 
     def paint(axes: Any) -> None:
-        if start := max(map(start_up_end, runs)):
+        if start := max(start_up_end(one.run) for one in runs):
             axes.axvspan(0, start, color=COLOURS["shade"], alpha=0.22, linewidth=0)
-        for run in runs:
-            look = look_of(run, runs)
-            points = [
-                (one.last, value) for one in run.intervals if (value := read(one)) is not None
-            ]
-            thin = thinned(points)
-            markers = {"marker": look["marker"], "markersize": 3.2} if len(thin) <= 60 else {}
-            axes.plot(*zip(*thin, strict=True), **look["line"], **markers) if thin else None
-            crossed = [
-                (one.last, value)
-                for one in run.intervals
-                if one.left_out and (value := read(one)) is not None
-            ][:MOST_POINTS]
-            if crossed:
-                axes.scatter(
-                    *zip(*crossed, strict=True), marker="x", s=36, color=COLOURS["ink"], zorder=3,
-                    linewidths=1.1,
-                )  # fmt: skip
+        for one in runs:
+            thin = thinned(list_points(one.run, read))
+            few = len(thin) <= MOST_MARKERS and len(runs) <= MOST_MARKED_RUNS
+            markers = {"marker": one.marker, "markersize": 3.2} if few else {"linewidth": 1.0}
+            if thin:
+                axes.plot(*zip(*thin, strict=True), **one.line, **markers)
+            if crossed := list_points(one.run, read, counted=False)[:MOST_POINTS]:
+                pen = {"marker": "x", "s": 36, "linewidths": 1.1, "color": COLOURS["ink"]}
+                axes.scatter(*zip(*crossed, strict=True), zorder=3, **pen)
         if limit is not None:
             axes.axhline(limit, color=COLOURS["limit"], linestyle=(0, (6, 3)), linewidth=1.3,
                          label=f"limit {limit:g}")  # fmt: skip
@@ -106,23 +98,21 @@ def draw_curves(
         add_legend(axes)
 
     note = "Shaded: start-up. Crossed: intervals that do not count."
-    if any(len(run.intervals) > MOST_POINTS for run in runs):
+    if any(len(one.run.intervals) > MOST_POINTS for one in runs):
         note += f" Long runs are drawn as medians of {MOST_POINTS} stretches."
-    description = " ".join(
-        f"{run_title(run, runs)}: {describe_curve(run, read, label)}" for run in runs
-    )
+    description = " ".join(f"{one.name}: {describe_curve(one.run, read, label)}" for one in runs)
     return draw(name, title=title, note=note, description=description, height=3.4, paint=paint)
 
 
-def draw_times(runs: Sequence[History]) -> Plot:
+def draw_times(runs: Sequence[Shown]) -> Plot:
     """Return the distribution of the step times that count, a box for each run."""
     groups: dict[str, list[float]] = {}
     looks = {}
-    for run in runs:
-        title = run_title(run, runs) if len(runs) <= MOST_BOXES else arm_title(run)
-        times = [one.step_time_ms for one in run.intervals if not one.left_out]
+    for one in runs:
+        title = one.name if len(runs) <= MOST_BOXES else one.arm
+        times = [interval.step_time_ms for interval in one.run.intervals if not interval.left_out]
         groups.setdefault(title, []).extend(times)
-        looks[title] = look_of(run, runs)["line"]["color"]
+        looks[title] = one.line["color"]
 
     def paint(axes: Any) -> None:
         paint_boxes(axes, groups, looks)
@@ -134,7 +124,7 @@ def draw_times(runs: Sequence[History]) -> Plot:
     )
     return draw(
         "times",
-        title="Distribution of the step time, each run against its own median",
+        title="Distribution of the step time around its median",
         note="A box holds the middle half of the intervals that count, its line is the median.",
         description=description,
         height=max(3.4, 1.3 + 0.4 * len(groups)),
@@ -209,6 +199,18 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
     )
 
 
+def list_points(
+    run: History, read: Read, *, counted: bool | None = None
+) -> list[tuple[float, float]]:
+    """Return (step, value) of the intervals that have one; `counted` chooses among them."""
+    return [
+        (one.last, value)
+        for one in run.intervals
+        if counted is None or counted == (one.left_out is None)
+        if (value := read(one)) is not None
+    ]
+
+
 def start_up_end(run: History) -> int:
     """Return the last step of start-up; 0 when the first interval counts."""
     leading = list(takewhile(lambda one: one.left_out, run.intervals))
@@ -217,7 +219,7 @@ def start_up_end(run: History) -> int:
 
 def describe_curve(run: History, read: Read, label: str) -> str:
     """Return a curve in words."""
-    points = [(one.last, value) for one in run.intervals if (value := read(one)) is not None]
+    points = list_points(run, read)
     if not points:
         return f"no {label}."
     (first_step, first), (last_step, last) = points[0], points[-1]

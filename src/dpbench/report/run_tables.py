@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dpbench.history import History, Interval
-from dpbench.report.looks import run_title
+from dpbench.report.looks import Shown
 from dpbench.report.words import list_left_out
 from dpbench.steady import Dropped
 
@@ -33,21 +33,17 @@ class Table:
     rows: list[TableRow]
 
 
-def run_names(histories: Sequence[History]) -> list[str]:
-    """Return a short name for each run."""
-    return [run_title(run, histories) for run in histories]
-
-
-def run_table(histories: Sequence[History], names: Sequence[str]) -> Table:
+def run_table(shown: Sequence[Shown]) -> Table:
     """Return how each run went."""
     rows = []
-    for name, run in zip(names, histories, strict=True):
+    for one in shown:
+        run = one.run
         throughput = run.measured.throughput if run.measured else None
         found = "; ".join(finding.sentence for finding in throughput.findings) if throughput else ""
         rows.append(
             TableRow(
                 cells=[
-                    name,
+                    one.name,
                     run.status,
                     f"{throughput.samples_per_second:,.1f}" if throughput else "-",
                     f"{throughput.step_time_ms:,.1f}" if throughput else "-",
@@ -68,7 +64,7 @@ def run_table(histories: Sequence[History], names: Sequence[str]) -> Table:
     )  # fmt: skip
 
 
-def left_out_table(histories: Sequence[History], names: Sequence[str]) -> Table:
+def left_out_table(shown: Sequence[Shown]) -> Table:
     """Return which steps of each run do not count, and why."""
     return Table(
         title="Left out",
@@ -76,9 +72,9 @@ def left_out_table(histories: Sequence[History], names: Sequence[str]) -> Table:
         head=["Run", "Steps", "Reason"],
         kinds=["", "", "words"],
         rows=[
-            TableRow(cells=[name, steps, reason])
-            for name, run in zip(names, histories, strict=True)
-            for steps, reason in list_left_out(dropped_of(run))
+            TableRow(cells=[one.name, steps, reason])
+            for one in shown
+            for steps, reason in list_left_out(dropped_of(one.run))
         ],
     )
 
@@ -88,10 +84,11 @@ def dropped_of(run: History) -> Sequence[Dropped]:
     return run.measured.throughput.dropped if run.measured else ()
 
 
-def environment_table(histories: Sequence[History], names: Sequence[str]) -> Table:
+def environment_table(shown: Sequence[Shown]) -> Table:
     """Return where and when each run took place, as far as it tells."""
     rows = []
-    for name, run in zip(names, histories, strict=True):
+    for one in shown:
+        run = one.run
         where, started, took = None, "-", "-"
         if run.run:
             where = run.run.environment
@@ -103,7 +100,7 @@ def environment_table(histories: Sequence[History], names: Sequence[str]) -> Tab
         rows.append(
             TableRow(
                 cells=[
-                    name,
+                    one.name,
                     started,
                     took,
                     ", ".join(gpus) or ("CPU" if where else "-"),
