@@ -109,6 +109,9 @@ def test_the_verdict_follows_from_the_json_alone(name: str, tmp_path: Path) -> N
     for one, again in zip(document["comparisons"], recompute(document), strict=True):
         assert {gate["name"]: gate["outcome"] for gate in one["gates"]} == again["gates"]
         assert one["outcome"] == again["outcome"]
+        assert one["gpu_ratio"] == one["scaled_gpus"] / one["baseline_gpus"]
+        assert one["efficiency"] == pytest.approx(again["speedup"] / one["gpu_ratio"])
+        assert one["needed"] == pytest.approx(0.8 * one["gpu_ratio"])
         for key in ("speedup", "speedup_low", "speedup_high"):
             assert one[key] == pytest.approx(again[key], rel=1e-12)
 

@@ -188,6 +188,24 @@ def test_the_numbers_of_the_verdict_are_in_tables_and_in_the_texts_of_the_plots(
             assert f"{step.step_time_ms:,.1f}" in cells
 
 
+def test_start_up_is_shaded_and_what_does_not_count_is_crossed_and_greyed(page_of: Pages) -> None:
+    root = parse(page_of("pass"))
+    rates = next(svg for svg in root.iter(f"{SVG}svg") if text_of(svg[0]) == RATES)
+    crosses = [
+        one
+        for one in rates.iter(f"{SVG}use")
+        if "stroke: var(--ink)" in one.attrib.get("style", "")
+    ]
+    assert len(crosses) == 4  # step 1 and steps 1-10 of two runs
+    [shade] = [
+        one for one in rates.iter(f"{SVG}path") if "var(--shade)" in one.attrib.get("style", "")
+    ]
+    edges = [float(place) for place in re.findall(r"[ML] ([\d.]+) ", shade.attrib["d"])]
+    assert 10 < max(edges) - min(edges) < 40  # 10 of 200 steps
+    grey = [row for row in root.iter(f"{HTML}tr") if row.attrib.get("class") == "left-out"]
+    assert [text_of(row[0]) for row in grey] == ["1", "2-10", "1", "2-10"]
+
+
 def test_a_failed_run_says_why_and_shows_the_end_of_its_output(page_of: Pages) -> None:
     page = page_of("failed")
     root = parse(page)

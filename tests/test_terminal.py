@@ -150,6 +150,13 @@ def test_the_advice_follows_what_the_runs_show() -> None:
     assert "launch" not in render_answer(tell(Path("cpu"), *on_cpu))
 
 
+def test_a_missed_speed_is_not_excused_by_a_missed_loss() -> None:
+    both = [Story(gpus=gpus, step_ms=100, last_loss=5.2) for gpus in (1, 2)]
+    first = render_answer(tell(Path("both"), *both)).split("how sure")[0]
+    assert first.startswith("FAIL: 2 GPUs train 1.00x as fast as 1")
+    assert "but" not in first
+
+
 def test_a_fixed_part_of_the_step_is_found_by_amdahls_law() -> None:
     # 40 ms that stay and 160 ms that are divided: 200, 120 and 80 ms; the ideal has no fixed part
     for gpus, step_ms in ((2, 120), (4, 80)):
