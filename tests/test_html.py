@@ -347,6 +347,10 @@ def test_the_command_line_writes_pages(dpbench: Dpbench, tmp_path: Path) -> None
     assert ended.stdout.startswith("FAIL")
     ended = dpbench("report", one, "-o", "one.html")
     assert (ended.returncode, ended.stdout) == (0, "one.html\n")
+    (tmp_path / "matplotlibrc").write_text("text.usetex: True\nsvg.fonttype: path\nfont.size: 30\n")
+    ended = dpbench("report", one, "-o", "same.html", MPLBACKEND="nonsense", HOME="/proc/none")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (tmp_path / "same.html").read_text() == (tmp_path / "one.html").read_text()
     for name in ("verdict.html", "one.html"):
         check_target(tmp_path / name)
         parse((tmp_path / name).read_text())

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import matplotlib as mpl
-from matplotlib.figure import Figure
-
-logging.getLogger("matplotlib").setLevel(logging.ERROR)  # remarks on fonts and caches
+logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it remarks on fonts and caches
+os.environ["MPLBACKEND"] = "svg"  # one that a person has set may not be there
+import matplotlib as mpl  # noqa: E402
+from matplotlib.figure import Figure  # noqa: E402
 
 COLOURS = {
     "paper": "#fefdfc",
