@@ -19,7 +19,7 @@ LAYERS = [
     {"config", "rates", "options", "diagnosis"},
     {"data", "pairs", "arithmetic", "fusions", "flag_check", "outcome"},
     {"runs", "verdict", "arguments", "meaning"},
-    {"compare", "inputs"},
+    {"compare", "inputs", "shell_import"},
     {"report", "launch"},
     {"training", "render"},
     {"bench"},

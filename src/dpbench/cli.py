@@ -49,6 +49,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be given again."),
 ]
+OnOomOption = Annotated[
+    OnOom,
+    typer.Option(help="retry: at CUDA's out of memory, start again with half the micro batch."),
+]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="auto, cuda or cpu; launch.device by default.")
 ]
@@ -119,10 +123,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and start nothing.")
     ] = False,
-    on_oom: Annotated[
-        OnOom,
-        typer.Option(help="retry: at CUDA's out of memory, start again with half the micro batch."),
-    ] = OnOom.FAIL,
+    on_oom: OnOomOption = OnOom.FAIL,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the training's own output.")
@@ -246,6 +247,7 @@ def bench(
     device: DeviceOption = None,
     megatron: MegatronOption = None,
     runs: RunsFolder = Path("runs"),
+    on_oom: OnOomOption = OnOom.FAIL,
     overrides: Overrides = None,
 ) -> None:
     """Measure the speedup with repeated, interleaved runs, and say how sure it is."""
@@ -262,7 +264,9 @@ def bench(
             title_of(names), gpus=gpus, repeat=repeat, until=until, scaling=scaling
         )
         experiment = experiments.new_experiment(load_config(names, chosen), plan, runs)
-    comparisons = experiments.run_experiment(experiment, show=sys.stderr)
+    retry = on_oom is OnOom.RETRY
+    measure = experiments.run_until_it_fits if retry else experiments.run_experiment
+    comparisons = measure(experiment, show=sys.stderr)
     answer(comparisons)
 
 
@@ -329,6 +333,49 @@ def explain(
     typer.echo(render_diagnosis(diagnosis) if diagnosis else render_health(read), nl=False)
     if diagnosis and not diagnosis.cause:
         raise typer.Exit(EXIT_CODES["inconclusive"])
+
+
+@app.command("import")
+def import_script(
+    script: Annotated[Path, typer.Argument(help="Launch script in bash; it is never executed.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="YAML to write; standard output if none.")
+    ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--var", metavar="NAME=VALUE", help="Value of a variable; wins over the script's."
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg", metavar="VALUE", help="Positional parameter of the script, in order."
+        ),
+    ] = None,
+    launch: Annotated[
+        int | None, typer.Option(help="Which launch, counted from 1, if there are several.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Dataset for data.path, instead of the script's.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+) -> None:
+    """Turn a launch script into a configuration, and say what had to be changed."""
+    from dpbench.shell_import.files import import_file, parse_variables
+    from dpbench.shell_import.importer import Request
+
+    request = Request(
+        variables=parse_variables(variables or ()),
+        arguments=tuple(arguments or ()),
+        launch=launch,
+        data_path=data,
+    )
+    imported = import_file(script, request, output=output, force=force)
+    for line in imported.report:
+        typer.echo(line, err=True)
+    if output is None:
+        typer.echo(imported.yaml, nl=False)
 
 
 def main() -> None:
