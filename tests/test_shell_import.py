@@ -180,8 +180,8 @@ def test_launches_that_differ_must_be_chosen_and_equal_ones_not() -> None:
 def test_a_batch_that_the_gpus_cannot_share_is_said_with_the_nearest_that_they_can() -> None:
     report = read((SCRIPTS / "mpirun.sh").read_bytes()).report
     assert report[-2] == (
-        "cannot run as it stands: global_batch_size 20 is not divisible by micro_batch_size 2 "
-        "x data parallel size 8; use 16 or 32"
+        "cannot run as it stands: training.global_batch_size: 20 is not divisible by "
+        "micro_batch_size 2 x data parallel size 8; use 16 or 32, or another GPU count"
     )
     assert report[-1].startswith("too few lines of log to measure speed: 1 in 100 steps")
 
@@ -191,9 +191,9 @@ def test_a_batch_that_the_gpus_cannot_share_is_said_with_the_nearest_that_they_c
     [
         ("--num-attention-heads 3", "not divisible by 3 attention heads"),
         ("--max-position-embeddings 32", "is below seq_length 64"),
-        ("--lr-warmup-iters 100", "100 warm-up steps in a run of 100"),
-        ("--min-lr 1", "min_lr 1.0 is above lr 0.001"),
-        ("--tensor-model-parallel-size 4", "2 GPUs cannot hold copies of 4 GPUs each"),
+        ("--lr-warmup-iters 100", "100 warm-up steps, but train_iters is 100"),
+        ("--min-lr 1", "1.0 is above lr 0.001"),
+        ("--tensor-model-parallel-size 4", "4 does not divide 2 attention heads"),
     ],
 )
 def test_arithmetic_that_cannot_run_is_said(extra: str, part: str) -> None:

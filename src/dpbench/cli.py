@@ -318,23 +318,6 @@ def with_launch_options(
     return chosen
 
 
-@app.command()
-def explain(
-    log: Annotated[Path, typer.Argument(help="A run folder, or a Megatron log of anybody's.")],
-) -> None:
-    """Say what went wrong in a training run, and what to do about it.
-
-    Exit status: 0 the cause is found, or nothing is wrong; 2 not a readable log; 3 an error that
-    is not known.
-    """
-    from dpbench.diagnosis import explain_file, render_diagnosis, render_health
-
-    diagnosis, read = explain_file(log)
-    typer.echo(render_diagnosis(diagnosis) if diagnosis else render_health(read), nl=False)
-    if diagnosis and not diagnosis.cause:
-        raise typer.Exit(EXIT_CODES["inconclusive"])
-
-
 @app.command("import")
 def import_script(
     script: Annotated[Path, typer.Argument(help="Launch script in bash; it is never executed.")],
@@ -360,8 +343,11 @@ def import_script(
         str | None, typer.Option(help="Dataset for data.path, instead of the script's.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+    megatron: MegatronOption = None,
 ) -> None:
     """Turn a launch script into a configuration, and say what had to be changed."""
+    from dpbench.megatron import find_megatron
+    from dpbench.options import load_options
     from dpbench.shell_import.files import import_file, parse_variables
     from dpbench.shell_import.importer import Request
 
@@ -371,11 +357,30 @@ def import_script(
         launch=launch,
         data_path=data,
     )
-    imported = import_file(script, request, output=output, force=force)
+    table = load_options(find_megatron(megatron))
+    arity = {name: option.arity for name, option in table.by_name.items()}
+    imported = import_file(script, request, output=output, force=force, arity=arity)
     for line in imported.report:
         typer.echo(line, err=True)
     if output is None:
         typer.echo(imported.yaml, nl=False)
+
+
+@app.command()
+def explain(
+    log: Annotated[Path, typer.Argument(help="A run folder, or a Megatron log of anybody's.")],
+) -> None:
+    """Say what went wrong in a training run, and what to do about it.
+
+    Exit status: 0 the cause is found, or nothing is wrong; 2 not a readable log; 3 an error that
+    is not known.
+    """
+    from dpbench.diagnosis import explain_file, render_diagnosis, render_health
+
+    diagnosis, read = explain_file(log)
+    typer.echo(render_diagnosis(diagnosis) if diagnosis else render_health(read), nl=False)
+    if diagnosis and not diagnosis.cause:
+        raise typer.Exit(EXIT_CODES["inconclusive"])
 
 
 def main() -> None:
