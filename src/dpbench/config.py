@@ -176,7 +176,7 @@ class Watch(Section):
     training_seconds: NonNegative | None = None
     """Between two logged intervals; slow intervals make it longer by themselves."""
     evaluating_seconds: NonNegative | None = None
-    """Between two batches of an evaluation, or for all of it where they are not logged."""
+    """While the loss on validation or test data is taken."""
     saving_seconds: NonNegative | None = None
     """While a checkpoint is written."""
     exiting_seconds: NonNegative | None = None
