@@ -18,7 +18,7 @@ LAYERS = [
     {"metrics", "data", "results", "process"},
     {"arguments", "rates", "pairs"},
     {"runs", "verdict", "launch"},
-    {"compare", "training"},
+    {"compare", "training", "doctor"},
     {"bench", "report"},
     {"cli"},
 ]
