@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dpbench.config import Config, load_config
-from dpbench.doctor import devices, gpus, nvml, software, system, trial
+from dpbench.doctor import devices, gpus, nvml, paths, software, system, trial
 from dpbench.doctor.check import Check, passed, skipped
+from dpbench.doctor.loads import Loads
 from dpbench.doctor.training_data import check_data
 from dpbench.errors import DpbenchError
 from dpbench.megatron import find_megatron
@@ -43,16 +42,27 @@ def examine(name: str, overrides: Sequence[str], wanted_gpus: int | None) -> Ite
     yield check
     machine = nvml.read_machine()
     subject = choose_subject(config, machine, wanted_gpus)
-    yield from check_system(subject)
+    yield from softly("system", check_system(subject))
     yield software.check_python()
     yield from software.check_packages(software.requirements())
     yield from check_gpus(subject)
-    yield from check_by_trial(subject)
-    data = list(check_data(config))
+    yield from softly("trial", check_by_trial(subject))
+    data = list(softly("data", check_data(config)))
     yield from data
-    local = bool(config) and not any(check.status == "fail" for check in data)
-    from_here = config is not None and config.data.source == "python-docs"
-    yield system.check_hub(needed=not (local or from_here))
+    if config is None:
+        yield skipped("hub", "no configuration")
+        return
+    missing = any(check.status != "ok" for check in data)
+    yield system.check_hub(needed=missing and config.data.source != "python-docs")
+
+
+def softly(name: str, checks: Iterator[Check]) -> Iterator[Check]:
+    """Yield checks; when the system refuses something that one needs, say so in its place."""
+    try:
+        yield from checks
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        yield skipped(name, f"{where}{error.strerror or error}")
 
 
 def read_config(name: str, overrides: Sequence[str]) -> tuple[Config | None, Check]:
@@ -128,57 +138,28 @@ def check_by_trial(subject: Subject) -> Iterator[Check]:
         yield devices.check_imports(trial.try_imports(megatron, device, IMPORT_SECONDS))
     else:
         yield skipped("Megatron import", "no Megatron")
-    machine = subject.machine
-    if device == "cuda" and subject.ranks > len(machine.gpus):
-        yield skipped("all-reduce", f"{subject.ranks} GPUs are asked for")
+    machine, ranks = subject.machine, subject.ranks
+    most = len(machine.gpus) if device == "cuda" else max(len(os.sched_getaffinity(0)), 2)
+    if ranks > most:
+        yield skipped("all-reduce", f"{ranks} processes are asked for, {most} can be started")
         return
     left = CHILD_SECONDS - (time.monotonic() - begun)
     loads = Loads(machine)
-    with loads.watching(device):
-        tried = trial.try_devices(device, subject.ranks, left, loads.read)
+    with loads.watching():
+        tried = trial.try_devices(device, ranks, left, loads.read)
     if device == "cuda":
-        yield from check_after_load(machine, loads.gpus(subject.ranks), tried)
-    yield from devices.check_devices(tried, device, subject.ranks, machine)
-
-
-class Loads:
-    """GPUs as they are while the trial's matrices keep them busy."""
-
-    def __init__(self, machine: nvml.Machine) -> None:
-        self._machine = machine
-        self._places: dict[int, int] = {}
-        self._loaded: dict[int, nvml.Gpu] = {}
-
-    @contextmanager
-    def watching(self, device: str) -> Iterator[None]:
-        """Keep NVML open, so that reading a GPU takes no time."""
-        with nvml.started() if device == "cuda" else nullcontext():
-            yield
-
-    def read(self, finding: dict[str, Any]) -> None:
-        """Learn from `torch` which GPU a rank has, and at `load` read that GPU."""
-        rank, known = finding["rank"], self._machine.gpus
-        if finding["what"] == "torch" and finding.get("uuid"):
-            same = [n for n, gpu in enumerate(known) if (gpu.uuid or "").endswith(finding["uuid"])]
-            self._places[rank] = same[0] if same else rank
-        if finding["what"] == "load" and (place := self._places.get(rank, rank)) < len(known):
-            self._loaded[place] = nvml.read_again(known[place])
-
-    def gpus(self, ranks: int) -> tuple[list[nvml.Gpu], bool]:
-        """Return the first GPUs as last read, and whether all of them were under load."""
-        places = range(min(ranks, len(self._machine.gpus)))
-        return (
-            [self._loaded.get(place, self._machine.gpus[place]) for place in places],
-            all(place in self._loaded for place in places),
-        )
+        yield from check_after_load(machine, loads, tried, ranks)
+    yield from devices.check_devices(tried, device, ranks, machine)
 
 
 def check_after_load(
-    machine: nvml.Machine, seen: tuple[list[nvml.Gpu], bool], tried: trial.Trial
+    machine: nvml.Machine, loads: Loads, tried: trial.Trial, ranks: int
 ) -> Iterator[Check]:
     """Judge what only shows under load, and the paths between the GPUs."""
-    yield gpus.check_clocks(*seen)
-    yield gpus.check_pcie(*seen)
-    told = tried.told("torch")
-    peers = {rank: list(map(int, one["peers"])) for rank, one in told.items()}
-    yield from gpus.check_pairs(machine.pairs, peers or None)
+    yield gpus.check_clocks(*loads.gpus(ranks))
+    yield gpus.check_pcie(*loads.gpus(ranks))
+    peers = {
+        loads.place(rank): [loads.place(other) for other in told["peers"]]
+        for rank, told in tried.told("torch").items()
+    }
+    yield from paths.check_pairs(machine.pairs, peers or None)

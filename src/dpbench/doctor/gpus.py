@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 from dpbench.doctor.check import Check, Rule, first_of, skipped
-from dpbench.doctor.nvml import Gpu, Machine, Pair
+from dpbench.doctor.nvml import Gpu, Machine
 
 MIN_MEMORY_BYTES = 15.0e9
 """A card sold with 16 GB; ECC and the driver keep part of it."""
 MIN_CUDA = (11, 8)
 BUSY_BYTES = 1 << 30
 HOT_CELSIUS = 87
-LEVELS = {0: "one board", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""Names of `nvidia-smi topo -m`, from near to far."""
-FAR_LEVELS = (40, 50)
-IDLE = 0x1
 BAD_REASONS = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
@@ -131,7 +126,7 @@ def check_idle(gpus: Sequence[Gpu]) -> Check:
     ]
     found = "; ".join(f"{gpu.index}: {describe_use(gpu)}" for gpu in busy) or "nobody else"
     fix = "wait for it or end it, or choose idle GPUs: CUDA_VISIBLE_DEVICES=2,3 dpbench ..."
-    return first_of("GPU in use by", found, [(bool(busy), "warn", "idle GPUs", fix)])
+    return first_of("GPU use", found, [(bool(busy), "warn", "idle GPUs", fix)])
 
 
 def describe_use(gpu: Gpu) -> str:
@@ -224,52 +219,3 @@ def check_nvlink(gpus: Sequence[Gpu]) -> Check:
     fix = "nvidia-smi nvlink --status shows which; a bridge may by design use only some"
     found = each(gpus, lambda gpu: f"{gpu.links[0]} of {gpu.links[1]} up" if gpu.links else "none")
     return first_of("NVLink", found, [(bool(down), "warn", "all up", fix)])
-
-
-def check_pairs(pairs: Sequence[Pair], peers: dict[int, list[int]] | None) -> Iterator[Check]:
-    """Judge the path between each two GPUs, and whether they reach each other's memory.
-
-    `peers` are the peers of each rank, as CUDA says; None when that could not be asked.
-    """
-    if not pairs:
-        return
-    classes: dict[str, list[str]] = {}
-    for pair in pairs:
-        classes.setdefault(describe_path(pair), []).append(f"{pair.first}-{pair.second}")
-    found = "; ".join(
-        f"{name}: {'all pairs' if len(classes) == 1 else ' '.join(which)}"
-        for name, which in classes.items()
-    )
-    far = any(pair.level in FAR_LEVELS and not pair.links for pair in pairs)
-    fix = "choose GPUs of one CPU socket or with NVLink: see nvidia-smi topo -m"
-    wanted = "NVLink, or PCIe on one CPU"
-    yield first_of(
-        "GPU pairs", found, [(far, "warn", wanted, fix)], pairs=list(map(as_dict, pairs))
-    )
-    if peers is None:
-        yield skipped("peer access", "CUDA could not be asked")
-        return
-    apart = [
-        f"{pair.first}-{pair.second}"
-        for pair in pairs
-        if pair.first in peers and pair.second not in peers[pair.first]
-    ]
-    fix = "NCCL goes through main memory; switch ACS or the IOMMU off, or choose other GPUs"
-    found = f"missing between {' '.join(apart)}" if apart else "between all pairs"
-    yield first_of("peer access", found, [(bool(apart), "warn", "between all pairs", fix)])
-
-
-def describe_path(pair: Pair) -> str:
-    """Return NV18, or the PCIe class in the words of nvidia-smi."""
-    if pair.links:
-        return f"NV{pair.links}"
-    return "unknown" if pair.level is None else LEVELS.get(pair.level, str(pair.level))
-
-
-def as_dict(pair: Pair) -> dict[str, Any]:
-    """Return a pair for programs."""
-    return {
-        "gpus": [pair.first, pair.second],
-        "path": describe_path(pair),
-        "nvlinks": pair.links,
-    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import os
 import resource
 import shutil
@@ -26,17 +27,14 @@ def check_processors(ranks: int, device: str, threads: int) -> Check:
     """Compare the processors that this process may use with the training processes."""
     cores = min(len(os.sched_getaffinity(0)), cgroup_cores() or 1 << 20)
     found = f"{cores:g} for {ranks} process{'es' if ranks > 1 else ''}"
-    if device == "cpu":
-        fewer = f"give --gpus {max(int(cores), 1)} or less, or fewer launch.cpu_threads"
-        rules: list[Rule] = [
-            (ranks > max(cores, 2), "fail", f">= {ranks}", fewer),
-            (ranks * threads > cores, "warn", f">= {ranks} x {threads} threads", fewer),
-        ]
-    else:
-        fix = "ask for more cores (Slurm: --cpus-per-task, Docker: --cpus)"
-        rules: list[Rule] = [
-            (cores < 2 * ranks, "warn", ">= 2 a GPU", f"{fix}; starved launches cost speed")
-        ]
+    fewer = f"give --gpus {max(int(cores), 1)} or less, or fewer launch.cpu_threads"
+    more = "ask for more cores (Slurm: --cpus-per-task, Docker: --cpus): starved GPUs are slow"
+    rules: list[Rule] = [
+        (ranks > max(cores, 2), "fail", f">= {ranks}", fewer),
+        (ranks * threads > cores, "warn", f">= {ranks} x {threads} threads", fewer),
+    ]
+    if device == "cuda":
+        rules = [(cores < 2 * ranks, "warn", ">= 2 a GPU", more)]
     return first_of("CPU cores", found, rules, cores=cores)
 
 
@@ -105,7 +103,7 @@ def check_locked_memory() -> Check:
     if not adapters.is_dir() or not any(adapters.iterdir()):
         return passed("locked memory", f"{found}, no InfiniBand here that needs more")
     fix = "ulimit -l unlimited (Docker: --ulimit memlock=-1); only NCCL over InfiniBand needs it"
-    limited = soft not in (resource.RLIM_INFINITY,)
+    limited = soft != resource.RLIM_INFINITY
     return first_of("locked memory", found, [(limited, "warn", "unlimited", fix)])
 
 
@@ -198,7 +196,7 @@ def reach(address: str, seconds: float) -> str | None:
                 problems.clear()
         except urllib.error.HTTPError:
             problems.clear()  # it answers
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, http.client.HTTPException) as error:
             problems[:] = [str(getattr(error, "reason", error))]
 
     thread = threading.Thread(target=ask, daemon=True)

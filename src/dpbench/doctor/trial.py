@@ -18,9 +18,8 @@ from dpbench.launch import NOT_INHERITED, launcher
 from dpbench.megatron import CHILD, Megatron
 
 MARK = "dpbench-finding "
-STEPS = ("start", "torch", "matmul", "group", "all_reduce", "done")
 ERROR_LINE = re.compile(
-    r"\b\w*(?:Error|Exception)\b: .*|.*\bNCCL WARN\b.*|.*\b(?:error|Killed)\b.*"
+    r"\b\w*(?:Error|Exception): \S.*|.*\bNCCL WARN\b.*|\bSignal \d+ \(SIG.*|.*failed \(exitcode: .*"
 )
 
 
@@ -55,7 +54,7 @@ class Trial:
         if self.timed_out:
             return f"no answer within {self.limit_seconds:.0f} s"
         found = [match[0] for line in self.lines if (match := ERROR_LINE.search(line))]
-        said = found[-1] if found else next(filter(str.strip, reversed(self.lines)), "no output")
+        said = found[0] if found else next(filter(str.strip, reversed(self.lines)), "no output")
         return f"ended with status {self.status}: {said.strip()[:200]}"
 
     def read(self, line: str) -> None:
