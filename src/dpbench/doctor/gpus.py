@@ -215,7 +215,8 @@ def check_nvlink(gpus: Sequence[Gpu]) -> Check:
     some = [gpu for gpu in gpus if gpu.links and gpu.links[0]]
     if not some:
         return skipped("NVLink", "these GPUs have none, or none is connected")
-    down = [gpu for gpu in gpus if not gpu.links or gpu.links[0] < gpu.links[1]]
+    alive = [gpu for gpu in gpus if gpu.name]
+    down = [gpu for gpu in alive if not gpu.links or gpu.links[0] < gpu.links[1]]
     fix = "nvidia-smi nvlink --status shows which; a bridge may by design use only some"
     found = each(gpus, lambda gpu: f"{gpu.links[0]} of {gpu.links[1]} up" if gpu.links else "none")
     return first_of("NVLink", found, [(bool(down), "warn", "all up", fix)])

@@ -212,9 +212,10 @@ def read_links(handle: Any) -> tuple[int, int] | None:
 
 
 def read_pairs(handles: Sequence[Any], gpus: Sequence[Gpu]) -> tuple[Pair, ...]:
-    """Return the path between each two GPUs."""
+    """Return the path between each two GPUs that answer."""
     pairs = []
-    for first, second in combinations(range(len(handles)), 2):
+    alive = [place for place, handle in enumerate(handles) if handle is not None]
+    for first, second in combinations(alive, 2):
         one, other = handles[first], handles[second]
         status = ask("nvmlDeviceGetP2PStatus", one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
         nvlink = None if status is None else status == pynvml.NVML_P2P_STATUS_OK

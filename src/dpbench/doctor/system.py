@@ -190,8 +190,8 @@ def reach(address: str, seconds: float) -> str | None:
     problems = [f"no answer in {seconds:g} s"]
 
     def ask() -> None:
-        request = urllib.request.Request(address, method="HEAD")
         try:
+            request = urllib.request.Request(address, method="HEAD")
             with urllib.request.urlopen(request, timeout=seconds):
                 problems.clear()
         except urllib.error.HTTPError:

@@ -34,8 +34,8 @@ def render_summary(checks: Sequence[Check], seconds: float) -> str:
         f"{counts['skip']} not checked",
     ]
     verdict = {
-        "ok": "ready to train",
-        "warn": "ready to train, with warnings",
+        "ok": "all is well",
+        "warn": "nothing failed",
         "fail": "not ready",
     }[worst(checks)]
     shown = ", ".join(part for part in parts if not part.startswith("0 "))
