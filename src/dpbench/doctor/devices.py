@@ -146,9 +146,7 @@ def judge_bandwidth(count: int, rows: list[dict[str, Any]], device: str, machine
     """Compare the bus bandwidth of the largest sum with what the path should give."""
     small, best = rows[0], max(rows, key=lambda row: float(row["bus_gb_per_second"]))
     steps = ", ".join(f"{size_name(r['bytes'])} {r['bus_gb_per_second']:.3g}" for r in rows[1:])
-    found = (
-        f"right sums; {size_name(small['bytes'])} in {small['microseconds']:.0f} us; GB/s: {steps}"
-    )
+    found = f"right sums; {size_name(small['bytes'])} {small['microseconds']:.0f} us; {steps} GB/s"
     links = min((pair.links for pair in machine.pairs if pair.second < count), default=0)
     least = 0.3 * NVLINK_GB_PER_SECOND * links or 2.0
     low = device == "cuda" and best["bus_gb_per_second"] < least
@@ -159,5 +157,5 @@ def judge_bandwidth(count: int, rows: list[dict[str, Any]], device: str, machine
 
 
 def size_name(size: int) -> str:
-    """Return 4 KiB for 4096."""
-    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"
+    """Return 4K for 4096 bytes, 1M for 2**20."""
+    return f"{size >> 20}M" if size >= 1 << 20 else f"{size >> 10}K"

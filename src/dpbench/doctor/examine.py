@@ -16,9 +16,10 @@ from dpbench.doctor.training_data import check_data
 from dpbench.errors import DpbenchError
 from dpbench.megatron import find_megatron
 
-CHILD_SECONDS = 44.0
-"""For all child programs together; with the guard's grace the doctor stays under a minute."""
-IMPORT_SECONDS = 22.0
+CHILD_SECONDS = 48.0
+"""For all child programs together, so that the doctor stays under a minute."""
+TRIAL_SECONDS = 34.0
+"""For the devices, whose silence is a failure; imports may have the rest, at least."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,25 +129,29 @@ def check_gpus(subject: Subject) -> Iterator[Check]:
 
 
 def check_by_trial(subject: Subject) -> Iterator[Check]:
-    """Start what training starts, within a time limit: Megatron's imports, then the devices."""
-    begun, device = time.monotonic(), subject.device
+    """Start what training starts, within a time limit: the devices, then Megatron's imports."""
+    begun = time.monotonic()
     path = subject.config.launch.megatron_path if subject.config else None
     check, megatron = software.check_megatron(lambda: find_megatron(path))
     yield check
     if megatron:
         yield software.check_helpers_built(megatron)
-        yield devices.check_imports(trial.try_imports(megatron, device, IMPORT_SECONDS))
-    else:
-        yield skipped("Megatron import", "no Megatron")
-    machine, ranks = subject.machine, subject.ranks
+    yield from check_devices(subject)
+    if megatron:
+        left = CHILD_SECONDS - (time.monotonic() - begun)
+        yield devices.check_imports(trial.try_imports(megatron, subject.device, left))
+
+
+def check_devices(subject: Subject) -> Iterator[Check]:
+    """Try all devices at once, and read the GPUs while they work."""
+    machine, ranks, device = subject.machine, subject.ranks, subject.device
     most = len(machine.gpus) if device == "cuda" else max(len(os.sched_getaffinity(0)), 2)
     if ranks > most:
         yield skipped("all-reduce", f"{ranks} processes are asked for, {most} can be started")
         return
-    left = CHILD_SECONDS - (time.monotonic() - begun)
     loads = Loads(machine)
     with loads.watching():
-        tried = trial.try_devices(device, ranks, left, loads.read)
+        tried = trial.try_devices(device, ranks, TRIAL_SECONDS, loads.read)
     if device == "cuda":
         yield from check_after_load(machine, loads, tried, ranks)
     yield from devices.check_devices(tried, device, ranks, machine)

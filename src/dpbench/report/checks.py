@@ -14,7 +14,7 @@ NAME_WIDTH = 16
 
 def render_check(check: Check) -> str:
     """Return one line, and below it the fix of what is not as wanted."""
-    wanted = f" (wanted {check.wanted})" if check.wanted else ""
+    wanted = f" (wanted {check.wanted})" if check.wanted not in (None, "", check.found) else ""
     line = f"{LABELS[check.status]:<5} {check.name:<{NAME_WIDTH}}  {one_line(check.found)}{wanted}"
     return f"{line}\n  fix: {one_line(check.fix)}" if check.fix else line
 
