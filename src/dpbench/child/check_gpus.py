@@ -61,9 +61,14 @@ def describe_torch(device):
 
 
 def try_matmul(device):
-    """Multiply square bf16 matrices for a moment; tell FLOP/s, and `load` while it works."""
-    size = MATMUL_SIZE[device.type]
-    left, right = (torch.randn(size, size, dtype=torch.bfloat16, device=device) for _ in "ab")
+    """Multiply square matrices for a moment; tell FLOP/s, and `load` while it works.
+
+    In bf16; in fp16 on GPUs before Ampere, which have no units for bf16.
+    """
+    size, dtype = MATMUL_SIZE[device.type], torch.bfloat16
+    if device.type == "cuda" and torch.cuda.get_device_capability(device) < (8, 0):
+        dtype = torch.float16
+    left, right = (torch.randn(size, size, dtype=dtype, device=device) for _ in "ab")
     for _ in range(2):  # the first one chooses and loads a kernel
         begun = start_matmuls(left, right, 1)
         finish(device)
@@ -79,7 +84,8 @@ def try_matmul(device):
     expected = left[:64].float() @ right.float()
     error = ((product.float() - expected).norm() / expected.norm()).item()
     flops = 2 * size**3 * 2 * (count // 2 + 1)
-    tell("matmul", flops_per_second=flops / seconds, relative_error=error)
+    name = "bf16" if dtype is torch.bfloat16 else "fp16"
+    tell("matmul", dtype=name, flops_per_second=flops / seconds, relative_error=error)
 
 
 def start_matmuls(left, right, count):

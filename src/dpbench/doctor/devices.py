@@ -49,7 +49,7 @@ def check_imports(trial: Trial) -> Check:
 
 def check_devices(trial: Trial, device: str, ranks: int, machine: Machine) -> Iterator[Check]:
     """Judge a trial in the order of its steps; what rests on a failed step was not looked at."""
-    names = {"torch": "torch runs", "matmul": "bf16 matmul", "all_reduce": "all-reduce"}
+    names = {"torch": "torch runs", "matmul": "matmul", "all_reduce": "all-reduce"}
     done = {"torch": "torch", "matmul": "matmul", "all_reduce": "sums"}
     for step, name in names.items():
         if missing := trial.missing(done[step], ranks):
@@ -95,14 +95,15 @@ def check_matmul(trial: Trial, device: str, machine: Machine) -> Check:
     speeds = [told[rank]["flops_per_second"] / 1e12 for rank in sorted(told)]
     wrong = [rank for rank, one in told.items() if not one["relative_error"] < 0.02]
     shown = " ".join(f"{speed:.3g}" for speed in speeds)
-    found = f"{shown} TFLOP/s" if device == "cuda" else "right product"
+    dtype = told[0]["dtype"]
+    found = f"{shown} TFLOP/s in {dtype}" if device == "cuda" else f"right product in {dtype}"
     name = machine.gpus[0].name if machine.gpus and device == "cuda" else None
     peak = bf16_peak_tflops(name) if name else None
     middle = median(speeds)
     lame = [rank for rank, speed in enumerate(speeds) if speed < 0.9 * middle]
     below = bool(peak and max(speeds) < 0.4 * peak)
     return first_of(
-        "bf16 matmul",
+        "matmul",
         found,
         [
             (bool(wrong), "fail", "right products", f"GPU {wrong} computes wrongly: replace it"),

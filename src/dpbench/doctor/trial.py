@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shutil
 import sys
 import tempfile
 import time
@@ -75,7 +77,12 @@ def run_child(
     limit_seconds: float,
     on_finding: Callable[[dict[str, Any]], None] = lambda finding: None,
 ) -> Trial:
-    """Run a command under the guard; `timeout` ends it, then the guard all that it started."""
+    """Run a command under the guard; `timeout` ends it, then the guard all that it started.
+
+    Errors: FileNotFoundError without the program `timeout`, since nothing would bound the time.
+    """
+    if shutil.which("timeout") is None:
+        raise FileNotFoundError(errno.ENOENT, "not installed (coreutils)", "timeout")
     trial = Trial(limit_seconds=limit_seconds)
 
     def on_line(line: str) -> None:
