@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
 from typing import Any
 
 from dpbench.doctor.check import Check, Rule, first_of, passed, skipped
+from dpbench.doctor.gpus import numbers
 from dpbench.doctor.nvml import Machine
 from dpbench.doctor.trial import Trial
 from dpbench.rates import bf16_peak_tflops
@@ -99,16 +99,15 @@ def check_matmul(trial: Trial, device: str, machine: Machine) -> Check:
     found = f"{shown} TFLOP/s in {dtype}" if device == "cuda" else f"right product in {dtype}"
     name = machine.gpus[0].name if machine.gpus and device == "cuda" else None
     peak = bf16_peak_tflops(name) if name else None
-    middle = median(speeds)
-    lame = [rank for rank, speed in enumerate(speeds) if speed < 0.9 * middle]
+    lame = [rank for rank, speed in enumerate(speeds) if speed < 0.9 * max(speeds)]
     below = bool(peak and max(speeds) < 0.4 * peak)
     return first_of(
         "matmul",
         found,
         [
-            (bool(wrong), "fail", "right products", f"GPU {wrong} computes wrongly: replace it"),
+            (bool(wrong), "fail", "right products", f"GPU {numbers(wrong)} computes wrongly: replace it"),
             (device == "cuda" and bool(lame), "warn", "equal speeds",
-             f"GPU {lame} is slow and holds the others up: see clock and use above"),
+             f"GPU {numbers(lame)} is slow and holds the others up: see clock and use above"),
             (below, "warn", f">= {0.4 * (peak or 0):.0f}", "see clock, power limit and use above"),
             (False, "ok", "equal speeds" if len(speeds) > 1 and device == "cuda" else "", ""),
         ],

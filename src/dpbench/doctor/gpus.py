@@ -56,7 +56,12 @@ def check_count(machine: Machine, ranks: int) -> Check:
         "GPUs",
         found,
         [
-            (bool(lost), "fail", "all answer", f"GPU {lost} is lost: see dmesg, then reboot"),
+            (
+                bool(lost),
+                "fail",
+                "all answer",
+                f"GPU {numbers(lost)} is lost: see dmesg, then reboot",
+            ),
             (len(gpus) < ranks, "fail", f">= {ranks}", f"give --gpus {len(gpus)} or less"),
             (bool(shut), "fail", "computing allowed", f"sudo nvidia-smi -i {numbers(shut)} -c 0"),
             (len(names) > 1, "warn", "GPUs of one kind", "compare runs on GPUs of one kind only"),
