@@ -105,7 +105,8 @@ def check_matmul(trial: Trial, device: str, machine: Machine) -> Check:
         "matmul",
         found,
         [
-            (bool(wrong), "fail", "right products", f"GPU {numbers(wrong)} computes wrongly: replace it"),
+            (bool(wrong), "fail", "right products",
+             f"GPU {numbers(wrong)} computes wrongly: replace it"),
             (device == "cuda" and bool(lame), "warn", "equal speeds",
              f"GPU {numbers(lame)} is slow and holds the others up: see clock and use above"),
             (below, "warn", f">= {0.4 * (peak or 0):.0f}", "see clock, power limit and use above"),
