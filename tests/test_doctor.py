@@ -668,7 +668,7 @@ def test_a_folder_that_is_gone_or_a_file_that_is_refused_ends_nothing() -> None:
 
 
 def test_a_config_that_is_wrong_is_a_failed_check_with_its_fix() -> None:
-    config, check = examine.read_config("demo-gpu", ())
+    config, check = examine.read_config(["demo-gpu"], ())
     assert config is None
     assert (check.status, check.fix) == ("fail", "did you mean demo-cpu?")
 

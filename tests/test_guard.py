@@ -35,9 +35,13 @@ print(child.pid, orphan, flush=True)
 """
 
 
+REPORT = "2"
+"""The report goes to standard error."""
+
+
 def start(code: str, grace: str = "1") -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, GUARD, grace, sys.executable, "-c", code],
+        [sys.executable, GUARD, grace, REPORT, sys.executable, "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -80,13 +84,13 @@ def test_all_are_stopped_when_the_input_ends() -> None:
     assert alive(processes) == []
 
 
-def test_all_are_stopped_on_sigterm_and_a_second_one_skips_the_grace() -> None:
+def test_all_are_stopped_on_sigterm_and_sigquit_skips_the_grace() -> None:
     process = start(FAMILY + "time.sleep(600)", grace="600")
     processes = family(process)
     process.terminate()
     time.sleep(0.5)
     assert len(alive(processes)) == 2, "they ignore SIGTERM and the grace is long"
-    process.terminate()
+    process.send_signal(signal.SIGQUIT)
     process.wait(timeout=20)
     assert alive(processes) == []
 

@@ -12,14 +12,19 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "src" / "dpbench"
 LAYERS = [
-    {"errors"},
-    {"yaml_source", "log", "gpu"},
-    {"config", "steady", "megatron"},
-    {"metrics", "data", "results", "process"},
-    {"arguments", "rates", "pairs"},
-    {"runs", "verdict", "launch"},
-    {"compare", "training", "doctor"},
-    {"bench", "report"},
+    {"errors", "error_events"},
+    {"yaml_source", "log", "gpu", "flag_history"},
+    {"complaint", "steady", "megatron", "watchdog", "gpu_monitor", "known_problems"},
+    {"named_configs", "metrics", "results", "process", "live"},
+    {"config", "rates", "options", "diagnosis"},
+    {"data", "pairs", "arithmetic", "fusions", "flag_check", "outcome"},
+    {"runs", "verdict", "arguments", "meaning"},
+    {"compare", "inputs", "shell_import"},
+    {"launch"},
+    {"doctor"},
+    {"report"},
+    {"training", "render"},
+    {"bench"},
     {"cli"},
 ]
 """From the bottom to the top; modules of one layer do not import each other."""

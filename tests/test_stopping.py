@@ -6,36 +6,16 @@ import json
 import signal
 import subprocess
 import time
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from conftest import start
+from processes import MARK, mark, marked, wait_for_none
+
+__all__ = ["mark"]  # a fixture
 
 pytestmark = pytest.mark.megatron
-MARK = "DPBENCH_TEST_MARK"
-
-
-def marked(mark: str) -> list[str]:
-    """Return the living processes whose environment carries the mark."""
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(" ".join(process.cmdline())[:200])
-        except psutil.Error:
-            continue
-    return found
-
-
-def wait_for_none(mark: str, seconds: float = 30.0) -> list[str]:
-    deadline = time.monotonic() + seconds
-    while (left := marked(mark)) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    return left
 
 
 def wait_for_text(folder: Path, text: str, process: subprocess.Popen[str]) -> None:
@@ -45,19 +25,6 @@ def wait_for_text(folder: Path, text: str, process: subprocess.Popen[str]) -> No
             return
         time.sleep(0.02)
     raise AssertionError(f"{text!r} never came: {process.communicate()}")
-
-
-@pytest.fixture
-def mark() -> Iterator[str]:
-    """A mark for the processes of one test; whatever is left at its end is killed."""
-    value = uuid.uuid4().hex
-    yield value
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get(MARK) == value:
-                process.kill()
-        except psutil.Error:
-            continue
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

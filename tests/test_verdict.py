@@ -15,6 +15,7 @@ from dpbench.verdict import (
     judge_baseline,
     judge_loss,
     judge_speed,
+    judge_steadiness,
     worst,
 )
 
@@ -117,6 +118,16 @@ def test_a_loss_that_misses_fails(losses: tuple[float | None, float | None], rea
 
 def test_without_a_limit_a_falling_loss_is_enough() -> None:
     assert judge_loss("scaled", [run(9, 9, 9, losses=(9.0, 8.9))], None).outcome == "pass"
+
+
+def test_a_run_that_drifts_is_in_doubt_unless_it_was_repeated_in_turns() -> None:
+    drifting = run(*[100.0 + 3 * k for k in range(30)])
+    answer = judge_steadiness("scaled", [run(100, 100, 100), drifting], pairs=1)
+    assert answer is not None
+    assert answer.outcome == "inconclusive"
+    assert "rises" in answer.reason
+    assert judge_steadiness("scaled", [drifting], pairs=3) is None
+    assert judge_steadiness("scaled", [run(100, 100, 100)], pairs=1) is None
 
 
 def test_losses_must_agree_where_both_runs_logged_last() -> None:

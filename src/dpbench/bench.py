@@ -73,6 +73,10 @@ def label(number: int) -> str:
 
 def new_experiment(config: Config, plan: Plan, runs: Path) -> Experiment:
     """Check every arm of a plan, then make the folder of the experiment. Errors: DpbenchError."""
+    if plan.scaling == "strong" and config.training.micro_batches_per_step:
+        hint = "give --scaling weak, or a global_batch_size"
+        message = "this is weak scaling, and the experiment is to be strong"
+        raise config.error("training.micro_batches_per_step", message, hint=hint)
     for gpus in plan.gpus:
         plan_arm(config, plan, gpus, round_number=1)
     folder = make_folder(runs, f"{datetime.now():%Y-%m-%dT%H-%M-%S}_{plan.name}_bench")
@@ -145,7 +149,7 @@ def is_decided(comparisons: Sequence[Comparison]) -> bool:
 
 def plan_arm(config: Config, plan: Plan, gpus: int, *, round_number: int) -> Launch:
     """Return the launch of one run of the experiment."""
-    if plan.scaling == "weak":
+    if plan.scaling == "weak" and config.training.global_batch_size:
         batch = config.training.global_batch_size * gpus // plan.gpus[0]
         training = config.training.model_copy(update={"global_batch_size": batch})
         config = config.model_copy(update={"training": training})

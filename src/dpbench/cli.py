@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -13,6 +15,7 @@ from dpbench.errors import DpbenchError, Interrupted
 
 if TYPE_CHECKING:
     from dpbench.compare import Comparison
+    from dpbench.live import Detail
 
 app = typer.Typer(
     help="Does data-parallel Megatron-LM training scale on this machine, and if not, why?",
@@ -21,10 +24,26 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+class OnOom(Enum):
+    """What `run` does when the GPU is out of memory."""
+
+    FAIL = "fail"
+    RETRY = "retry"
+
+
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
-ConfigName = Annotated[
-    str, typer.Option("--config", "-c", help="Name of a configuration, or a YAML file.")
+DEFAULT_CONFIG = "wikitext2-gpt2"
+ConfigNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="NAME|FILE",
+        help=f"Configuration, {DEFAULT_CONFIG} by default; given again, it adds to the one before.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -60,7 +79,7 @@ def version(
 
 @app.command()
 def prep(
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
     inputs: Annotated[
         list[Path] | None,
         typer.Option("--input", "-i", help="Text: .tokens, .txt or .jsonl; may be given again."),
@@ -76,7 +95,7 @@ def prep(
     from dpbench.config import load_config
     from dpbench.data.prepare import PrepareRequest, prepare
 
-    data = load_config(config, overrides or ()).data
+    data = load_config(config or [DEFAULT_CONFIG], overrides or ()).data
     request = PrepareRequest(
         output=output or Path(data.path),
         inputs=tuple(inputs or ()),
@@ -93,27 +112,120 @@ def prep(
 @app.command()
 def run(
     gpus: Annotated[int, typer.Option(help="GPUs, one process each; processes on CPU.")],
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
     device: DeviceOption = None,
     megatron: MegatronOption = None,
     runs: RunsFolder = Path("runs"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and start nothing.")
     ] = False,
+    on_oom: Annotated[
+        OnOom,
+        typer.Option(help="retry: at CUDA's out of memory, start again with half the micro batch."),
+    ] = OnOom.FAIL,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show the training's own output.")
+    ] = False,
     overrides: Overrides = None,
 ) -> None:
     """Train once with Megatron-LM and keep log, command and results."""
     from dpbench.config import load_config
     from dpbench.launch import plan_launch
-    from dpbench.training import train
+    from dpbench.named_configs import title_of
+    from dpbench.render import render_launches
+    from dpbench.training import train, train_until_it_fits
 
-    chosen = with_launch_options(overrides, device, megatron)
-    launch = plan_launch(load_config(config, chosen), gpus=gpus)
+    if quiet and verbose:
+        fail("--quiet and --verbose", "give one of them, or none", 2)
+    names = config or [DEFAULT_CONFIG]
+    loaded = load_config(names, with_launch_options(overrides, device, megatron))
+    launch = plan_launch(loaded, gpus=gpus)
     if dry_run:
-        typer.echo(launch.shell_command(), nl=False)
+        typer.echo(render_launches([launch], title_of(names)), nl=False)
         return
-    folder = train(launch, name=Path(config).stem, runs=runs, show=sys.stderr)
-    typer.echo(folder)
+    for note in launch.notes:
+        typer.echo(f"note: {note}", err=True)
+    detail: Detail = "quiet" if quiet else "verbose" if verbose else "normal"
+    start = train_until_it_fits if on_oom is OnOom.RETRY else train
+    typer.echo(start(launch, name=title_of(names), runs=runs, show=sys.stderr, detail=detail))
+
+
+@app.command()
+def render(
+    gpus: Annotated[str, typer.Option(metavar="N[,N...]", help="GPU counts.")] = "1",
+    config: ConfigNames = None,
+    device: DeviceOption = None,
+    megatron: MegatronOption = None,
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            "--diff", metavar="OTHER", help="Show only what differs from this configuration or run."
+        ),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Print the command of a run with its arithmetic; it works in any shell, without dpbench.
+
+    GPUs and dataset need not be here; what is therefore not known is said.
+    """
+    from dpbench.config import load_config
+    from dpbench.launch import plan_launch
+    from dpbench.named_configs import title_of
+    from dpbench.render import parse_counts, render_difference, render_launches
+    from dpbench.results import CONFIG_FILE
+
+    names = config or [DEFAULT_CONFIG]
+    chosen = with_launch_options(overrides, device, megatron)
+    loaded = load_config(names, chosen)
+    launches = [plan_launch(loaded, gpus=one, on_paper=True) for one in parse_counts(gpus)]
+    if diff is None:
+        typer.echo(render_launches(launches, title_of(names)), nl=False)
+        return
+    path = str(Path(diff) / CONFIG_FILE) if Path(diff).is_dir() else diff
+    other = load_config(path, with_launch_options(None, device, megatron))
+    for launch in launches:
+        beside = plan_launch(other, gpus=launch.gpus, on_paper=True)
+        pair = (title_of(names), Path(diff).name)
+        typer.echo(render_difference(launch, beside, pair), nl=False)
+
+
+@app.command()
+def flags(
+    pattern: Annotated[
+        str, typer.Argument(help="Part of a name, or of a help text; all flags when left out.")
+    ] = "",
+    megatron: MegatronOption = None,
+) -> None:
+    """Search the flags of the Megatron in use; any of them may stand under `megatron:`."""
+    from dpbench.megatron import find_megatron
+    from dpbench.options import load_options
+    from dpbench.render import render_options
+
+    found = find_megatron(megatron)
+    typer.echo(render_options(load_options(found), pattern, found.version), nl=False)
+
+
+@app.command()
+def configs(
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of a configuration.")
+    ] = False,
+) -> None:
+    """List the configurations that are found by name."""
+    from dpbench.named_configs import first_line, named_configs
+
+    if schema:
+        import json
+
+        from dpbench.config import json_schema
+
+        typer.echo(json.dumps(json_schema(), indent=2))
+        return
+    found = named_configs()
+    width = max(map(len, found), default=0)
+    for name, path in found.items():
+        typer.echo(f"{name:{width}}  {first_line(path)}".rstrip())
 
 
 @app.command()
@@ -130,7 +242,7 @@ def bench(
     resume: Annotated[
         Path | None, typer.Option(help="Go on with this experiment; its plan is kept.")
     ] = None,
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
     device: DeviceOption = None,
     megatron: MegatronOption = None,
     runs: RunsFolder = Path("runs"),
@@ -139,15 +251,17 @@ def bench(
     """Measure the speedup with repeated, interleaved runs, and say how sure it is."""
     from dpbench import bench as experiments
     from dpbench.config import load_config
+    from dpbench.named_configs import title_of
 
     if resume:
         experiment = experiments.open_experiment(resume)
     else:
+        names = config or [DEFAULT_CONFIG]
         chosen = with_launch_options(overrides, device, megatron)
         plan = experiments.make_plan(
-            Path(config).stem, gpus=gpus, repeat=repeat, until=until, scaling=scaling
+            title_of(names), gpus=gpus, repeat=repeat, until=until, scaling=scaling
         )
-        experiment = experiments.new_experiment(load_config(config, chosen), plan, runs)
+        experiment = experiments.new_experiment(load_config(names, chosen), plan, runs)
     comparisons = experiments.run_experiment(experiment, show=sys.stderr)
     answer(comparisons)
 
@@ -180,7 +294,7 @@ def compare(
 
 @app.command()
 def doctor(
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
     gpus: Annotated[
         int | None, typer.Option(min=1, help="Processes to try; one for each visible GPU if none.")
     ] = None,
@@ -199,7 +313,9 @@ def doctor(
     from dpbench.report.checks import render_check, render_checks_json, render_summary
 
     begun, checks = monotonic(), []
-    for check in examine(config, with_launch_options(overrides, None, megatron), gpus):
+    for check in examine(
+        config or [DEFAULT_CONFIG], with_launch_options(overrides, None, megatron), gpus
+    ):
         checks.append(check)
         if not as_json:
             typer.echo(render_check(check))
@@ -230,6 +346,71 @@ def with_launch_options(
     return chosen
 
 
+@app.command("import")
+def import_script(
+    script: Annotated[Path, typer.Argument(help="Launch script in bash; it is never executed.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="YAML to write; standard output if none.")
+    ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--var", metavar="NAME=VALUE", help="Value of a variable; wins over the script's."
+        ),
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--arg", metavar="VALUE", help="Positional parameter of the script, in order."
+        ),
+    ] = None,
+    launch: Annotated[
+        int | None, typer.Option(help="Which launch, counted from 1, if there are several.")
+    ] = None,
+    data: Annotated[
+        str | None, typer.Option(help="Dataset for data.path, instead of the script's.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the output.")] = False,
+    megatron: MegatronOption = None,
+) -> None:
+    """Turn a launch script into a configuration, and say what had to be changed."""
+    from dpbench.megatron import find_megatron
+    from dpbench.options import load_options
+    from dpbench.shell_import.files import import_file, parse_variables
+    from dpbench.shell_import.importer import Request
+
+    request = Request(
+        variables=parse_variables(variables or ()),
+        arguments=tuple(arguments or ()),
+        launch=launch,
+        data_path=data,
+    )
+    table = load_options(find_megatron(megatron))
+    arity = {name: option.arity for name, option in table.by_name.items()}
+    imported = import_file(script, request, output=output, force=force, arity=arity)
+    for line in imported.report:
+        typer.echo(line, err=True)
+    if output is None:
+        typer.echo(imported.yaml, nl=False)
+
+
+@app.command()
+def explain(
+    log: Annotated[Path, typer.Argument(help="A run folder, or a Megatron log of anybody's.")],
+) -> None:
+    """Say what went wrong in a training run, and what to do about it.
+
+    Exit status: 0 the cause is found, or nothing is wrong; 2 not a readable log; 3 an error that
+    is not known.
+    """
+    from dpbench.diagnosis import explain_file, render_diagnosis, render_health
+
+    diagnosis, read = explain_file(log)
+    typer.echo(render_diagnosis(diagnosis) if diagnosis else render_health(read), nl=False)
+    if diagnosis and not diagnosis.cause:
+        raise typer.Exit(EXIT_CODES["inconclusive"])
+
+
 def main() -> None:
     """Run the app; the only place where errors become exit codes."""
     try:
@@ -241,14 +422,20 @@ def main() -> None:
         hint = "check that the path exists, is writable and has room"
         fail(f"{where}{error.strerror or error}", hint, 2)
     except (Interrupted, KeyboardInterrupt) as signal_name:
-        typer.echo(f"\nstopped: {signal_name or 'SIGINT'}; no process is left", err=True)
+        say(f"\nstopped: {signal_name or 'SIGINT'}; no process is left")
         raise SystemExit(130) from None
 
 
-def fail(message: str, hint: str, status: int) -> None:
+def fail(message: str, hint: str, status: int) -> NoReturn:
     """Print one line of error and one of fix, then exit."""
-    typer.echo(f"error: {message}\n  fix: {hint}", err=True)
+    say(f"error: {message}\n  fix: {hint}")
     raise SystemExit(status) from None
+
+
+def say(text: str) -> None:
+    """Print to standard error, if anybody is still there to read it."""
+    with contextlib.suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from dpbench.verdict import (
     judge_baseline,
     judge_loss,
     judge_speed,
+    judge_steadiness,
     worst,
 )
 
@@ -125,12 +126,10 @@ def judge(baseline: Arm, scaled: Arm, scaling: Scaling, checks: Checks) -> Compa
     """Give the verdict on two arms that did the same work."""
     pairs = list(zip(baseline.throughputs, scaled.throughputs, strict=False))
     estimate, ratio = estimate_speedup(pairs), scaled.gpus / baseline.gpus
-    gates = [
-        judge_speed(estimate, checks.min_efficiency * ratio),
-        judge_baseline(estimate, ratio),
-        judge_loss("baseline", baseline.throughputs, checks.max_final_loss),
-        judge_loss("scaled", scaled.throughputs, checks.max_final_loss),
-    ]
+    gates = [judge_speed(estimate, checks.min_efficiency * ratio), judge_baseline(estimate, ratio)]
+    for title, arm in (("baseline", baseline), ("scaled", scaled)):
+        gates.append(judge_steadiness(title, arm.throughputs, estimate.pairs))
+        gates.append(judge_loss(title, arm.throughputs, checks.max_final_loss))
     if scaling == "strong":
         gates.append(judge_agreement(baseline.first.losses, scaled.first.losses))
     return Comparison(

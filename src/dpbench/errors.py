@@ -1,5 +1,9 @@
 """Errors that a person can act on: what is wrong in one line, and what to do in another."""
 
+from __future__ import annotations
+
+from pathlib import Path
+
 
 class DpbenchError(Exception):
     """A failure with its fix; `cli.main` prints both and exits with `exit_code`."""
@@ -7,8 +11,17 @@ class DpbenchError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(one_line(message))
+        self.hint = one_line(hint)
+
+
+def one_line(text: str) -> str:
+    r"""Return text with its control characters and half characters escaped.
+
+    >>> one_line("a\nb")
+    'a\\nb'
+    """
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 class ConfigError(DpbenchError):
@@ -23,6 +36,12 @@ class TrainingError(DpbenchError):
     """The training process failed."""
 
     exit_code = 4
+
+    def __init__(self, message: str, *, hint: str, problem: str | None, folder: Path) -> None:
+        """Tell the failure; `problem` is the name of a known one, `folder` that of the run."""
+        super().__init__(message, hint=hint)
+        self.problem = problem
+        self.folder = folder
 
 
 class Interrupted(BaseException):

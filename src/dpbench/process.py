@@ -3,19 +3,57 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import select
 import signal
 import socket
 import subprocess
 import sys
+import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 from types import FrameType
 
-from dpbench.errors import Interrupted, SetupError
+import psutil
+
+from dpbench.errors import SetupError
+from dpbench.watchdog import Alarm
 
 GUARD = Path(__file__).parent / "child" / "guard.py"
 GRACE_SECONDS = 10.0
+STACKS_SECONDS = 30.0
+END_OF_STACKS = "dpbench: end of stacks"
+TICK_SECONDS = 0.5
+CHUNK_BYTES = 1 << 16
+LINE_BYTES = 1 << 16
+"""A line is cut here for whoever reads it; the log keeps it whole."""
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+MARK = "DPBENCH_RUN"
+"""Environment variable that every process of a run carries."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How a command ended; none of its processes is left, but for `stuck`."""
+
+    status: int
+    """Exit status; 128 + N when signal N ended it."""
+    alarm: Alarm | None = None
+    """Why it was stopped, when the watchdog did."""
+    stopped_by: str | None = None
+    """Name of the signal at which it was stopped, when a person or the system did."""
+    log_bytes: int = 0
+    """Length of the log when stopping began, else at the end: what the command said by itself."""
+    left: tuple[str, ...] = ()
+    """Processes that were still there when the command had ended."""
+    killed: tuple[str, ...] = ()
+    """Processes that SIGTERM did not end."""
+    stuck: tuple[str, ...] = ()
+    """Processes that nothing ends."""
 
 
 def run(
@@ -24,66 +62,207 @@ def run(
     environment: Mapping[str, str],
     log_path: Path,
     on_line: Callable[[str], None],
-) -> int:
+    on_tick: Callable[[], Alarm | None],
+) -> Ended:
     """Run a command under the guard; write its output to log_path and give on_line each line.
 
-    Returns the exit status, 128 + N for signal N. Errors: Interrupted after SIGINT, SIGTERM or
-    SIGHUP, once every process of the command is gone; a second signal skips the grace.
+    on_tick is called twice a second; when it returns an alarm and no output is waiting, the stacks
+    of all processes go to the log and the command is stopped. SIGINT, SIGTERM and SIGHUP stop it
+    too, a second one at once. Errors: SetupError when the log cannot be written; nothing is left.
     """
-    arguments = [sys.executable, str(GUARD), str(GRACE_SECONDS), *command]
-    with stop_signals_raise(), log_path.open("wb") as log:
+    mark = uuid.uuid4().hex
+    report, report_end = os.pipe()
+    arguments = [sys.executable, str(GUARD), str(GRACE_SECONDS), str(report_end), *command]
+    with stop_requests() as requests, log_path.open("wb", buffering=0) as log:
         guard = subprocess.Popen(
             arguments,
-            env=dict(environment),
+            env={**environment, MARK: mark},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
+            pass_fds=(report_end,),
             start_new_session=True,  # a Ctrl-C of the terminal reaches dpbench only
         )
+        os.close(report_end)
+        output = Output(guard, log, on_line)
         try:
-            for line in guard.stdout or ():
-                log.write(line)
-                log.flush()
-                on_line(line.decode("utf-8", "replace"))
-            return guard.wait()
+            alarm, log_bytes = supervise(guard, output, requests, on_tick)
         except BaseException:
-            stop(guard)
-            raise
-
-
-def stop(guard: subprocess.Popen[bytes]) -> None:
-    """End the guard and all that it guards; a further signal takes the grace away."""
-    guard.terminate()
-    while guard.poll() is None:
-        try:
-            if guard.stdout:
-                guard.stdout.read()  # until every process that writes to it is gone
-            guard.wait()
-        except Interrupted:
             guard.terminate()
+            output.drop()
+            raise
+        finally:
+            stop_marked(guard, mark)
+            told = read_report(report)
+    return Ended(
+        status=guard.returncode if guard.returncode >= 0 else 128 - guard.returncode,
+        alarm=alarm,
+        stopped_by=requests.names[0] if requests.names else None,
+        log_bytes=log_bytes,
+        **told,
+    )
+
+
+def capture(command: Sequence[str], *, timeout_seconds: float) -> tuple[int, bytes, str]:
+    """Run a short program that asks for nothing; return its status, output and error text.
+
+    Status 124 when it had to be stopped at the time limit.
+    """
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_seconds
+        )
+    except subprocess.TimeoutExpired:
+        return 124, b"", f"no answer within {timeout_seconds:.0f} seconds"
+    return done.returncode, done.stdout, done.stderr.decode("utf-8", "replace")
+
+
+class Output:
+    """The output of a command: to the log as it comes, and on as lines."""
+
+    def __init__(
+        self, guard: subprocess.Popen[bytes], log: FileIO, on_line: Callable[[str], None]
+    ) -> None:
+        assert guard.stdout
+        self._guard = guard
+        self._pipe = guard.stdout.fileno()
+        self._log = log
+        self._on_line = on_line
+        self._rest = b""
+        self.bytes = 0
+        self.ended = False
+        self.last_line = ""
+
+    def read(self, wake: int, seconds: float) -> bool:
+        """Wait for output, for `wake` or for the time to pass; tell whether output came."""
+        ready, _, _ = select.select([self._pipe, wake], [], [], seconds)
+        if wake in ready:
+            os.read(wake, 64)
+        if self._pipe not in ready:
+            # the guard is gone and what holds the pipe is not (or never was) below it
+            self.ended = self._guard.poll() is not None
+            return False
+        chunk = os.read(self._pipe, CHUNK_BYTES)
+        self._keep(chunk)
+        *lines, self._rest = (self._rest + chunk).split(b"\n")
+        if len(self._rest) > LINE_BYTES or (not chunk and self._rest):
+            lines.append(self._rest)
+            self._rest = b""
+        for line in lines:
+            self.last_line = line[:LINE_BYTES].decode("utf-8", "replace")
+            self._on_line(self.last_line)
+        self.ended = not chunk
+        return bool(chunk)
+
+    def _keep(self, chunk: bytes) -> None:
+        self.bytes += len(chunk)
+        try:
+            while chunk:
+                chunk = chunk[self._log.write(chunk) :]
+        except OSError as error:
+            hint = "make room or choose another --runs folder; the run was stopped"
+            raise SetupError(f"{self._log.name!s}: {error.strerror}", hint=hint) from None
+
+    def drop(self) -> None:
+        """Read on without keeping anything, until the guard is gone."""
+        while self._guard.poll() is None:
+            ready, _, _ = select.select([self._pipe], [], [], TICK_SECONDS)
+            if ready and not os.read(self._pipe, CHUNK_BYTES):
+                break
+
+
+@dataclass(frozen=True)
+class Requests:
+    """The signals that asked to stop, in order, and a pipe that becomes readable with each."""
+
+    names: list[str]
+    wake: int
+
+
+def supervise(
+    guard: subprocess.Popen[bytes],
+    output: Output,
+    requests: Requests,
+    on_tick: Callable[[], Alarm | None],
+) -> tuple[Alarm | None, int]:
+    """Follow a command to its end; return the alarm that ended it, and Ended.log_bytes."""
+    raised: Alarm | None = None
+    log_bytes: int | None = None
+    obeyed, next_tick, stop_at = 0, 0.0, float("inf")
+    while not output.ended:
+        got_output = output.read(requests.wake, TICK_SECONDS)
+        now = time.monotonic()
+        if len(requests.names) > obeyed:
+            guard.send_signal(signal.SIGQUIT if obeyed else signal.SIGTERM)
+            log_bytes = output.bytes if log_bytes is None else log_bytes
+            obeyed, stop_at = obeyed + 1, float("inf")
+        if now >= next_tick:
+            next_tick = now + TICK_SECONDS
+            if (guard.poll() or 0) < 0:  # somebody killed it; what it guarded may go on printing
+                break
+            alarm = on_tick()
+            if alarm and not got_output and not obeyed and raised is None:
+                raised, log_bytes, stop_at = alarm, output.bytes, now + STACKS_SECONDS
+                ask_for_stacks(guard)
+        if now > stop_at or (stop_at < float("inf") and output.last_line == END_OF_STACKS):
+            guard.terminate()
+            stop_at = float("inf")
+    while guard.poll() is None:  # it has closed its output and is about to go
+        time.sleep(0.01)
+    return raised, output.bytes if log_bytes is None else log_bytes
+
+
+def ask_for_stacks(guard: subprocess.Popen[bytes]) -> None:
+    """Have the guard print what every process is doing."""
+    assert guard.stdin
+    with contextlib.suppress(OSError):
+        os.write(guard.stdin.fileno(), b"stacks\n")
+
+
+def read_report(report: int) -> dict[str, tuple[str, ...]]:
+    """Return what the guard said at its end; nothing when it was killed."""
+    with open(report, "rb") as pipe:
+        text = pipe.read()
+    return {name: tuple(found) for name, found in json.loads(text or b"{}").items()}
+
+
+def stop_marked(guard: subprocess.Popen[bytes], mark: str) -> None:
+    """Wait for the guard; when it did not end by itself, kill what carries the mark of its run."""
+    if guard.stdin:
+        guard.stdin.close()  # the word to stop, if it has not got it yet
+    guard.wait()
+    if guard.returncode >= 0:
+        return
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark:
+                process.kill()
 
 
 @contextlib.contextmanager
-def stop_signals_raise() -> Iterator[None]:
-    """Turn Ctrl-C, SIGTERM and SIGHUP into Interrupted while a command runs."""
+def stop_requests() -> Iterator[Requests]:
+    """Note Ctrl-C, SIGTERM and SIGHUP instead of obeying them; one that is ignored stays so."""
+    wake, wake_end = os.pipe()
+    os.set_blocking(wake_end, False)
+    names: list[str] = []
 
-    def raise_interrupted(signum: int, frame: FrameType | None) -> None:
-        raise Interrupted(signal.Signals(signum).name)
+    def note(signum: int, frame: FrameType | None) -> None:
+        names.append(signal.Signals(signum).name)
+        with contextlib.suppress(BlockingIOError):
+            os.write(wake_end, b"!")
 
-    former = {number: signal.signal(number, raise_interrupted) for number in STOP_SIGNALS}
+    former = {
+        number: signal.signal(number, note)
+        for number in STOP_SIGNALS
+        if signal.getsignal(number) is not signal.SIG_IGN  # nohup
+    }
     try:
-        yield
+        yield Requests(names, wake)
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        os.close(wake)
+        os.close(wake_end)
 
 
 def check_port(port: int) -> None:

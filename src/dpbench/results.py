@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
+import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dpbench.errors import SetupError
@@ -15,6 +17,8 @@ RUN_FILE = "run.json"
 LOG_FILE = "run.log"
 CONFIG_FILE = "config.yaml"
 COMMAND_FILE = "command.txt"
+CLOCK_SECONDS = 2.0
+"""By how much the start of a process may seem to move when the system's clock is set."""
 Status = Literal["running", "finished", "failed", "interrupted"]
 
 
@@ -47,6 +51,26 @@ class Results(Record):
     last_loss: float | None
 
 
+class Supervisor(Record):
+    """The dpbench process that looks after a run."""
+
+    host: str
+    pid: int
+    started_unix_seconds: float
+    """When it was started: another process may have the same pid later."""
+
+
+class Problem(Record):
+    """What went wrong, as `dpbench explain` tells it."""
+
+    name: str | None
+    cause: str | None
+    fix: str | None
+    error: str | None
+    line_number: int | None
+    rank: int | None
+
+
 class Run(Record):
     """One training run: what was started, how it went, what came out."""
 
@@ -60,8 +84,38 @@ class Run(Record):
     finished: datetime | None = None
     exit_code: int | None = None
     problem: str | None = None
+    """Why the run is not finished, in a line."""
+    diagnosis: Problem | None = None
+    stage: str | None = None
+    """What the run was doing at its end."""
+    did_not_exit: bool = False
+    """The training was finished, but its process had to be stopped."""
+    notes: list[str] = []
+    """What else was seen: processes or GPU memory left, a loss that became NaN."""
+    retry_of: str | None = None
+    """Folder of the run that was out of memory with a larger micro batch."""
+    supervisor: Supervisor | None = None
     environment: Environment
     results: Results | None = None
+
+
+def describe_supervisor() -> Supervisor:
+    """Return this process."""
+    this = psutil.Process()
+    return Supervisor(
+        host=socket.gethostname(), pid=this.pid, started_unix_seconds=this.create_time()
+    )
+
+
+def is_gone(supervisor: Supervisor) -> bool:
+    """Tell whether the process has ended; one of another machine cannot be seen."""
+    if supervisor.host != socket.gethostname():
+        return False
+    try:
+        started = psutil.Process(supervisor.pid).create_time()
+    except psutil.NoSuchProcess:
+        return True
+    return abs(started - supervisor.started_unix_seconds) > CLOCK_SECONDS
 
 
 def write_run(folder: Path, run: Run) -> None:
@@ -72,9 +126,12 @@ def write_run(folder: Path, run: Run) -> None:
 
 
 def read_run(folder: Path) -> Run:
-    """Return what a run folder says. Errors: SetupError when it is not one."""
+    """Return what a run folder says. Errors: SetupError when it is not one.
+
+    A run that is "running" by its file although its dpbench is gone is returned as interrupted.
+    """
     try:
-        return Run.model_validate_json((folder / RUN_FILE).read_bytes())
+        run = Run.model_validate_json((folder / RUN_FILE).read_bytes())
     except OSError as error:
         hint = "give a folder that dpbench run wrote, or a log file"
         raise SetupError(f"{folder}: not a run folder ({error.strerror})", hint=hint) from None
@@ -84,3 +141,7 @@ def read_run(folder: Path) -> Run:
         raise SetupError(
             f"{folder / RUN_FILE}: {where}: {first['msg']}", hint="give another run folder"
         ) from None
+    if run.status == "running" and run.supervisor and is_gone(run.supervisor):
+        problem = "its dpbench was killed, and the training with it"
+        return run.model_copy(update={"status": "interrupted", "problem": problem})
+    return run

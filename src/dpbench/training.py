@@ -1,33 +1,49 @@
-"""One training run: its folder, its process, its progress line, its run.json."""
+"""One training run: its folder, its process, its run.json."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import os
 import platform
+import time
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TextIO
 
-from dpbench.config import dump_config
-from dpbench.errors import DpbenchError, Interrupted, SetupError, TrainingError
+from dpbench.config import Config, dump_config
+from dpbench.errors import ConfigError, Interrupted, SetupError, TrainingError
 from dpbench.gpu import driver_version, gpu_names
-from dpbench.launch import Launch
-from dpbench.log import Log, Step
-from dpbench.metrics import measure
+from dpbench.gpu_monitor import GpuMonitor
+from dpbench.launch import Launch, plan_launch
+from dpbench.live import Detail, View
+from dpbench.log import Log
+from dpbench.outcome import Outcome, judge_end
 from dpbench.process import run as run_process
 from dpbench.results import (
     COMMAND_FILE,
     CONFIG_FILE,
     LOG_FILE,
     Environment,
-    Results,
     Run,
+    describe_supervisor,
     write_run,
 )
+from dpbench.watchdog import Alarm, Stage, Watchdog
+
+OOM = "cuda-oom"
+"""The name of CUDA's out of memory among the known problems."""
 
 
-def train(launch: Launch, *, name: str, runs: Path, show: TextIO) -> Path:
+def train(
+    launch: Launch,
+    *,
+    name: str,
+    runs: Path,
+    show: TextIO,
+    detail: Detail = "normal",
+    retry_of: str | None = None,
+) -> Path:
     """Run one training under `runs` and return its folder; progress goes to `show`.
 
     Errors: TrainingError when the training failed, Interrupted when it was stopped; run.json is
@@ -43,42 +59,121 @@ def train(launch: Launch, *, name: str, runs: Path, show: TextIO) -> Path:
         gpus=launch.gpus,
         device="cpu" if launch.device == "cpu" else "cuda",
         started=started,
+        retry_of=retry_of,
+        supervisor=describe_supervisor(),
         environment=describe_environment(launch),
     )
     write_run(folder, run)
-    log, progress = Log(), Progress(show, launch)
+    view = View(
+        show,
+        detail=detail,
+        title=f"{launch.gpus} x {'CPU process' if launch.device == 'cpu' else 'GPU'}",
+        tokens_per_sample=launch.config.model.seq_length,
+    )
+    log = Log()
+    outcome = Outcome(status="failed", problem="dpbench itself failed", log=log)
+    try:
+        with GpuMonitor(launch.gpus if launch.device == "cuda" else 0) as monitor:
+            before = monitor.sample()
+            outcome = follow(launch, folder, log, view, monitor)
+            left = monitor.memory_above(before)
+            outcome.notes += [f"memory is left: {text}" for text in left]
+            if before and not left:
+                view.note("GPU memory is back at the level before the run")
+    finally:
+        view.end()
+        write_run(folder, run.model_copy(update=outcome.fields()))
+    for note in outcome.notes:
+        view.note(f"note: {note}")
+    if outcome.status == "interrupted":
+        raise Interrupted(outcome.stopped_by)
+    if outcome.problem:
+        raise outcome.error(folder)
+    return folder
+
+
+def train_until_it_fits(
+    launch: Launch, *, name: str, runs: Path, show: TextIO, detail: Detail = "normal"
+) -> Path:
+    """Train, and at CUDA's out of memory start again with half the micro batch, down to 1.
+
+    The global batch stays. Each attempt has its own folder; run.json of a later one names the one
+    before. Errors: as `train`, for the last attempt.
+    """
+    failed: Path | None = None
+    while True:
+        try:
+            return train(
+                launch,
+                name=name,
+                runs=runs,
+                show=show,
+                detail=detail,
+                retry_of=failed.name if failed else None,
+            )
+        except TrainingError as error:
+            config = with_smaller_micro_batch(launch.config, [launch.gpus])
+            if error.problem != OOM or config is None:
+                raise
+            failed, launch = error.folder, plan_launch(config, gpus=launch.gpus)
+            if detail != "quiet":
+                size = config.training.micro_batch_size
+                print(f"out of memory; again with micro batch {size}", file=show, flush=True)
+
+
+def with_smaller_micro_batch(config: Config, gpus: Sequence[int]) -> Config | None:
+    """Return the configuration with the largest micro batch, up to half of it, that all can run."""
+    for size in range(config.training.micro_batch_size // 2, 0, -1):
+        training = config.training.model_copy(update={"micro_batch_size": size})
+        smaller = config.model_copy(update={"training": training})
+        try:
+            for count in gpus:
+                plan_launch(smaller, gpus=count)
+        except ConfigError:
+            continue
+        return smaller
+    return None
+
+
+def follow(launch: Launch, folder: Path, log: Log, view: View, monitor: GpuMonitor) -> Outcome:
+    """Start the training, watch it to its end and say what came of it."""
+    began = heard = time.monotonic()
+    dog = Watchdog(began, limits=silence_limits(launch.config), device=launch.device)
 
     def on_line(line: str) -> None:
-        if step := log.read(line):
-            progress.show_step(step)
+        nonlocal heard
+        heard = time.monotonic()
+        step = log.read(line)
+        dog.read(line, step, heard)
+        view.show_line(line)
+        if step:
+            view.show_step(step)
 
-    progress.start(folder)
-    status, exit_code, problem = "interrupted", None, None
-    try:
-        exit_code = run_process(
-            launch.command,
-            environment=launch.full_environment(),
-            log_path=folder / LOG_FILE,
-            on_line=on_line,
+    def on_tick() -> Alarm | None:
+        now = time.monotonic()
+        view.show_state(
+            dog.stage.value,
+            elapsed_seconds=now - began,
+            silent_seconds=now - heard,
+            gpus=monitor.sample,
         )
-        problem = find_problem(exit_code, log)
-        status = "failed" if problem else "finished"
-    except Interrupted as signal_name:
-        problem = f"stopped by {signal_name}"
-        raise
-    finally:
-        progress.end()
-        update = {
-            "status": status,
-            "finished": datetime.now().astimezone(),
-            "exit_code": exit_code,
-            "problem": problem,
-            "results": summarize(log),
-        }
-        write_run(folder, run.model_copy(update=update))
-    if problem:
-        raise TrainingError(problem, hint=f"the whole output is in {folder / LOG_FILE}")
-    return folder
+        return dog.check(now)
+
+    view.start(folder)
+    ended = run_process(
+        launch.command,
+        environment=launch.full_environment(),
+        log_path=folder / LOG_FILE,
+        on_line=on_line,
+        on_tick=on_tick,
+    )
+    return judge_end(ended, log, folder / LOG_FILE, stage=dog.stage, done=dog.done)
+
+
+def silence_limits(config: Config) -> dict[Stage, float | None]:
+    """Return the limits that the configuration sets."""
+    values = config.watch.model_dump()
+    return {stage: values[f"{stage.value.replace(' ', '_')}_seconds"] for stage in Stage}
 
 
 def make_folder(runs: Path, name: str) -> Path:
@@ -93,36 +188,6 @@ def make_folder(runs: Path, name: str) -> Path:
             continue
         return folder
     raise SetupError(f"{runs}: cannot make a run folder", hint="choose another --runs folder")
-
-
-def find_problem(exit_code: int, log: Log) -> str | None:
-    """Return why a run that ended counts as failed; None when it trained to its last step."""
-    if exit_code:
-        reason = log.first_error or "no error line in its output"
-        return f"the training process ended with status {exit_code}: {reason}"
-    if not log.steps:
-        return "the training process ended well but logged no step (a finished checkpoint loaded?)"
-    if log.steps[-1].number < log.steps[-1].last and not log.training_done:
-        return f"the training ended at step {log.steps[-1].number} of {log.steps[-1].last}"
-    return None
-
-
-def summarize(log: Log) -> Results | None:
-    """Return the figures of a log; rates are None when too few intervals are left."""
-    if not log.steps:
-        return None
-    losses = [step.loss for step in log.steps if step.loss is not None]
-    try:
-        throughput = measure(log.steps, finished=log.training_done)
-    except DpbenchError:
-        throughput = None
-    return Results(
-        last_step=log.steps[-1].number,
-        samples_per_second=throughput.samples_per_second if throughput else None,
-        step_time_ms=throughput.step_time_ms if throughput else None,
-        first_loss=losses[0] if losses else None,
-        last_loss=losses[-1] if losses else None,
-    )
 
 
 def describe_environment(launch: Launch) -> Environment:
@@ -141,40 +206,3 @@ def describe_environment(launch: Launch) -> Environment:
         driver=driver_version() if on_gpu else None,
         cpu_count=os.cpu_count() or 1,
     )
-
-
-class Progress:
-    """One line that is rewritten on a terminal; a line every tenth of the run elsewhere."""
-
-    def __init__(self, stream: TextIO, launch: Launch) -> None:
-        self.stream = stream
-        self.live = stream.isatty()
-        self.title = f"{launch.gpus} x {'CPU process' if launch.device == 'cpu' else 'GPU'}"
-        self.shown_tenths = 0
-
-    def start(self, folder: Path) -> None:
-        """Say where the run is kept."""
-        print(f"{self.title}: {folder}", file=self.stream, flush=True)
-        if self.live:
-            self.rewrite("starting: imports, process group, dataset")
-
-    def show_step(self, step: Step) -> None:
-        """Show a logged interval."""
-        rate = (step.global_batch_size or 0) / step.step_time_ms * 1e3
-        text = f"step {step.number}/{step.last}  {step.step_time_ms:.0f} ms  {rate:.1f} samples/s"
-        if step.loss is not None:
-            text += f"  loss {step.loss:.3f}"
-        if self.live:
-            self.rewrite(text)
-        elif (tenths := step.number * 10 // max(step.last, 1)) > self.shown_tenths:
-            self.shown_tenths = tenths
-            print(f"  {text}", file=self.stream, flush=True)
-
-    def rewrite(self, text: str) -> None:
-        """Replace the live line."""
-        print(f"\r\x1b[2K  {text}", end="", file=self.stream, flush=True)
-
-    def end(self) -> None:
-        """Leave the live line standing."""
-        if self.live:
-            print(file=self.stream, flush=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpbench.metrics import Throughput
+from dpbench.metrics import Status, Throughput
 from dpbench.pairs import Estimate
 
 Outcome = Literal["pass", "fail", "inconclusive"]
@@ -59,6 +59,20 @@ def judge_loss(title: str, runs: Sequence[Throughput], limit: float | None) -> G
         return Gate(name=name, outcome="fail", reason=f"{change}, above the limit of {limit:.2f}")
     allowed = "" if limit is None else f", limit {limit:.2f}"
     return Gate(name=name, outcome="pass", reason=change + allowed)
+
+
+def judge_steadiness(title: str, runs: Sequence[Throughput], pairs: int) -> Gate | None:
+    """Doubt the figures of a run that stopped early or drifted; None when nothing speaks against.
+
+    A drift is no reason for doubt when several pairs in turns have averaged it out.
+    """
+    for run in runs:
+        for finding in run.findings:
+            if finding.status == Status.DRIFTING and pairs > 1:
+                continue
+            outcome: Outcome = "fail" if finding.status == Status.NAN else "inconclusive"
+            return Gate(name=f"steady, {title}", outcome=outcome, reason=finding.sentence)
+    return None
 
 
 def judge_agreement(baseline: Mapping[int, float], scaled: Mapping[int, float]) -> Gate | None:

@@ -1,26 +1,43 @@
-"""Run a command and leave no process of it behind: `python guard.py GRACE COMMAND...`.
+"""Run a command and leave no process of it behind: `python guard.py GRACE REPORT COMMAND...`.
 
 The guard stands between dpbench and the training processes, in a session of its own. It is the
 subreaper of everything below it, so that ranks which torchrun put into sessions of their own, and
 orphans, stay its descendants. It stops them all when its standard input ends (dpbench is gone,
 however it went), when it gets SIGTERM, and when the command has ended and something is left. First
-SIGTERM, then, GRACE seconds later or at a second SIGTERM, SIGKILL. Only descendants are signalled.
-Its exit status is the command's; 128 + N when signal N ended the command.
+SIGTERM, then SIGKILL, GRACE seconds later or at once when it gets SIGQUIT. Only descendants are
+signalled. Its exit status is the command's; 128 + N when signal N ended the command.
+
+A line on standard input asks for the stack of every Python process below: by py-spy where that is
+installed and allowed, else by a signal, sent only to a process that handles it (the entries
+beside this file do). REPORT is a file descriptor that gets one JSON object at the end: `left`, the
+processes that outlived the command; `killed`, those that SIGTERM did not end; `stuck`, those that
+SIGKILL did not end either (a driver that hangs).
 """
 
 import contextlib
 import ctypes
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 POLL_SECONDS = 0.05
+LEAVE_SECONDS = 2.0
+"""What the processes below get to end by themselves once the command has ended."""
+KILL_SECONDS = 30.0
+PY_SPY_SECONDS = 10
+END_OF_STACKS = "dpbench: end of stacks"
+STACK_SIGNAL = signal.SIGUSR2
+IGNORED = (signal.SIGINT, signal.SIGHUP)
+"""A terminal's signals: dpbench takes these and decides."""
 libc = ctypes.CDLL(None)
 
 
@@ -37,23 +54,96 @@ def descendants(command):
     return alive
 
 
-def stop_all(command, grace_seconds, now):
-    """Stop every descendant; return when none is left. `now` is set to skip the grace."""
-    asked = set()
-    deadline = time.monotonic() + grace_seconds
-    while alive := descendants(command):
-        firm = now.is_set() or time.monotonic() > deadline
-        for process in alive:
-            if firm or process not in asked:
-                asked.add(process)
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGKILL if firm else signal.SIGTERM)
+def describe(process):
+    """Return what a process is, in a line."""
+    with contextlib.suppress(psutil.Error):
+        words = " ".join(process.cmdline()) or process.name()
+        rank = process.environ().get("RANK", "")
+        return f"pid {process.pid}{rank and f', rank {rank}'}, {process.status()}: {words[:120]}"
+    return f"pid {process.pid}"
+
+
+def wait_for_the_end(command, now):
+    """Give the processes below time to end by themselves; return those that do not."""
+    deadline = time.monotonic() + LEAVE_SECONDS
+    while (alive := descendants(command)) and time.monotonic() < deadline and not now.is_set():
         time.sleep(POLL_SECONDS)
+    return alive
+
+
+def stop_all(command, grace_seconds, now):
+    """Stop every descendant; return those that had to be killed, and those that lived on.
+
+    `now` is set to skip the grace.
+    """
+    asked, killed = set(), {}
+    kill_at = time.monotonic() + grace_seconds
+    while alive := descendants(command):
+        if now.is_set():
+            kill_at = min(kill_at, time.monotonic())
+        firm = time.monotonic() >= kill_at
+        if time.monotonic() > kill_at + KILL_SECONDS:
+            break
+        for process in alive:
+            if firm:
+                killed.setdefault(process.pid, describe(process))
+                send(process, signal.SIGKILL)
+            elif process not in asked:
+                asked.add(process)
+                send(process, signal.SIGTERM)
+                send(process, signal.SIGCONT)  # one that is stopped does not hear the first
+        time.sleep(POLL_SECONDS)
+    return list(killed.values()), [describe(process) for process in alive]
+
+
+def send(process, number):
+    """Signal a process that may be gone by now; psutil makes sure that it is still the same one."""
+    with contextlib.suppress(psutil.Error):
+        process.send_signal(number)
+
+
+def handles(process, number):
+    """Tell whether a process has a handler for a signal, so that it does not die of it."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
+            if line.startswith("SigCgt:"):
+                return bool(int(line.split()[1], 16) >> (number - 1) & 1)
+    return False
+
+
+def print_stacks(command):
+    """Print what every Python process below is doing, or at least in which state it is."""
+    py_spy = shutil.which("py-spy")
+    for process in descendants(command):
+        say(f"dpbench: {describe(process)}")
+        if py_spy:
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+                done = subprocess.run(
+                    [py_spy, "dump", "--pid", str(process.pid)],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=PY_SPY_SECONDS,
+                )
+                if done.returncode == 0:
+                    say(done.stdout.decode("utf-8", "replace"))
+                    continue
+        if handles(process, STACK_SIGNAL):
+            send(process, STACK_SIGNAL)
+            time.sleep(4 * POLL_SECONDS)  # so that the stacks do not mix
+    say(END_OF_STACKS)
+
+
+def say(text):
+    """Write to the log of the run."""
+    with contextlib.suppress(OSError):
+        os.write(1, text.rstrip().encode("utf-8", "replace") + b"\n")
 
 
 def die_with_the_guard():
-    """Ask the kernel to end this process with its parent."""
+    """Ask the kernel to end this process with its parent; take back what the guard ignores."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_DFL)
 
 
 def main():
@@ -61,27 +151,38 @@ def main():
     stop, now = threading.Event(), threading.Event()
 
     def on_signal(signum, frame):
-        (now if stop.is_set() else stop).set()
+        if signum == signal.SIGQUIT:
+            now.set()
+        stop.set()
 
     def watch_input():
         while os.read(0, 4096):
-            pass
+            print_stacks(command)
         stop.set()
 
     signal.signal(signal.SIGTERM, on_signal)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGQUIT, on_signal)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_IGN)
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     command = subprocess.Popen(
-        sys.argv[2:], stdin=subprocess.DEVNULL, preexec_fn=die_with_the_guard
+        sys.argv[3:], stdin=subprocess.DEVNULL, preexec_fn=die_with_the_guard
     )
     threading.Thread(target=watch_input, daemon=True).start()
     while command.poll() is None and not stop.wait(POLL_SECONDS):
         pass
     status = command.poll()
-    stop_all(command, float(sys.argv[1]), now)
+    left = []
+    if status is not None:
+        left = [describe(process) for process in wait_for_the_end(command, stop)]
+    killed, stuck = stop_all(command, float(sys.argv[1]), now)
     if status is None:
-        status = command.wait()
-    sys.stdout.flush()
+        status = command.poll()
+    report = {"left": left, "killed": killed, "stuck": stuck}
+    with contextlib.suppress(OSError):
+        os.write(int(sys.argv[2]), json.dumps(report).encode())
+    if status is None:  # it is among the stuck
+        status = -signal.SIGKILL
     os._exit(128 - status if status < 0 else status)
 
 

@@ -14,14 +14,18 @@ torch functions are the same object.
 """
 
 import contextlib
+import faulthandler
 import functools
 import logging
 import os
 import runpy
+import signal
 import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+
+faulthandler.register(signal.SIGUSR2)  # the guard asks for stacks with it
 
 import torch
 import torch.distributed

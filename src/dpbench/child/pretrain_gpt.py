@@ -7,10 +7,13 @@ script offers (fine-tuning, fill-in-the-middle, packed documents, multi-token pr
 distillation) is refused: use a checkout for those.
 """
 
+import faulthandler
 import os
+import signal
 import sys
 import warnings
 
+faulthandler.register(signal.SIGUSR2)  # dpbench's guard asks for stacks with it
 if os.environ.get("RANK", "0") != "0":  # one copy of each import warning is enough
     warnings.filterwarnings("ignore")
 

@@ -34,12 +34,14 @@ class Subject:
     """Processes of a training, one a GPU."""
 
 
-def examine(name: str, overrides: Sequence[str], wanted_gpus: int | None) -> Iterator[Check]:
+def examine(
+    names: Sequence[str], overrides: Sequence[str], wanted_gpus: int | None
+) -> Iterator[Check]:
     """Yield the checks one by one, as they are made. Nothing is written outside a scratch folder.
 
     Errors: Interrupted when a person stops it; no child process is left.
     """
-    config, check = read_config(name, overrides)
+    config, check = read_config(names, overrides)
     yield check
     machine = nvml.read_machine()
     subject = choose_subject(config, machine, wanted_gpus)
@@ -66,13 +68,13 @@ def softly(name: str, checks: Iterator[Check]) -> Iterator[Check]:
         yield skipped(name, f"{where}{error.strerror or error}")
 
 
-def read_config(name: str, overrides: Sequence[str]) -> tuple[Config | None, Check]:
+def read_config(names: Sequence[str], overrides: Sequence[str]) -> tuple[Config | None, Check]:
     """Read the configuration; without one the rest can still be looked at."""
     try:
-        config = load_config(name, overrides)
+        config = load_config(names, overrides)
     except DpbenchError as error:
         return None, Check(name="config", status="fail", found=str(error), fix=error.hint)
-    return config, passed("config", f"{name}, {config.precision}")
+    return config, passed("config", f"{' + '.join(names)}, {config.precision}")
 
 
 def choose_subject(

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from dpbench import process
-from dpbench.launch import NOT_INHERITED, launcher
+from dpbench.errors import Interrupted
+from dpbench.launch import launcher, not_inherited
 from dpbench.megatron import CHILD, Megatron
 
 MARK = "dpbench-finding "
@@ -35,6 +36,8 @@ class Trial:
     status: int = 0
     seconds: float = 0.0
     limit_seconds: float = 0.0
+    stuck: tuple[str, ...] = ()
+    """Processes that nothing ends, as after an error of the GPU's driver."""
 
     @property
     def timed_out(self) -> bool:
@@ -54,7 +57,8 @@ class Trial:
         for one in self.told("error").values():
             return f"rank {one['rank']}: {one['message']}"
         if self.timed_out:
-            return f"no answer within {self.limit_seconds:.0f} s"
+            stuck = f"; cannot be ended: {', '.join(self.stuck)}" if self.stuck else ""
+            return f"no answer within {self.limit_seconds:.0f} s{stuck}"
         found = [match[0] for line in self.lines if (match := ERROR_LINE.search(line))]
         said = found[0] if found else next(filter(str.strip, reversed(self.lines)), "no output")
         return f"ended with status {self.status}: {said.strip()[:200]}"
@@ -93,23 +97,24 @@ def run_child(
 
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="dpbench-doctor-") as folder:
-        trial.status = process.run(
+        ended = process.run(
             ["timeout", "-s", "KILL", f"{limit_seconds:.0f}", *command],
             environment=inherited() | variables,
             log_path=Path(folder) / "output.log",
             on_line=on_line,
+            on_tick=lambda: None,
         )
+    if ended.stopped_by:
+        raise Interrupted(ended.stopped_by)
+    trial.status, trial.stuck = ended.status, ended.stuck
     trial.seconds = time.monotonic() - begun
     return trial
 
 
 def inherited() -> dict[str, str]:
     """Return the environment as a training inherits it, NCCL's variables and all."""
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name not in NOT_INHERITED and not name.startswith(("TORCHELASTIC_", "SLURM_"))
-    }
+    dropped = not_inherited()
+    return {name: value for name, value in os.environ.items() if name not in dropped}
 
 
 def try_devices(

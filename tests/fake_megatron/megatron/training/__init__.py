@@ -1,0 +1,1 @@
+"""What dpbench asks a checkout for beside its script: the parser."""
