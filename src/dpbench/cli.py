@@ -296,6 +296,38 @@ def compare(
     answer(compare_paths(paths or newest_paths(runs), scaling, checks))
 
 
+@app.command()
+def doctor(
+    config: ConfigNames = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="Processes to try; one for each visible GPU if none.")
+    ] = None,
+    megatron: MegatronOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    overrides: Overrides = None,
+) -> None:
+    """Check within a minute whether machine and installation can train, and how fast the GPUs are.
+
+    Exit status: 0 when nothing failed, 2 otherwise.
+    """
+    from time import monotonic
+
+    from dpbench.doctor.check import worst
+    from dpbench.doctor.examine import examine
+    from dpbench.report.checks import render_check, render_checks_json, render_summary
+
+    begun, checks = monotonic(), []
+    for check in examine(
+        config or [DEFAULT_CONFIG], with_launch_options(overrides, None, megatron), gpus
+    ):
+        checks.append(check)
+        if not as_json:
+            typer.echo(render_check(check))
+    render = render_checks_json if as_json else render_summary
+    typer.echo(render(checks, monotonic() - begun))
+    raise typer.Exit(2 if worst(checks) == "fail" else 0)
+
+
 def answer(comparisons: list[Comparison]) -> None:
     """Print the verdicts and exit with the status of the worst."""
     from dpbench.report.terminal import render_comparison
