@@ -43,7 +43,7 @@ def render_arguments(
         "data-path": str(dataset.prefix.resolve()),
         "data-cache-path": str(cache.resolve()),
         "split": config.data.split,
-        "tokenizer-type": "HuggingFaceTokenizer",
+        "tokenizer-type": dataset.tokenizer_type,
         "tokenizer-model": str(dataset.tokenizer.resolve()) if dataset.tokenizer else None,
         "log-throughput": True,
     }
