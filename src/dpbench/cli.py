@@ -46,7 +46,8 @@ def prep(
     inputs: Annotated[
         list[str] | None,
         typer.Option(
-            "--input", "-i",
+            "--input",
+            "-i",
             help="Text: .tokens, .txt, .jsonl, .parquet, plain or compressed (.gz .zst .bz2 .xz), "
             "a pattern in quotes, or - for JSON lines from standard input; may be given again.",
         ),
@@ -62,7 +63,8 @@ def prep(
     keys: Annotated[
         list[str] | None,
         typer.Option(
-            "--json-key", "--text-column",
+            "--json-key",
+            "--text-column",
             help="Key or column of the text (default: text); a dataset a key if given again.",
         ),
     ] = None,
@@ -74,7 +76,9 @@ def prep(
     ] = None,
     tokenizer: Annotated[
         str | None,
-        typer.Option(help="Folder, SentencePiece .model, owner/name on the hub, gpt2, trained-bpe."),
+        typer.Option(
+            help="Folder, SentencePiece .model, owner/name on the hub, gpt2, trained-bpe."
+        ),
     ] = None,
     vocab_file: Annotated[Path | None, typer.Option(help="GPT-2's vocab.json.")] = None,
     merge_file: Annotated[Path | None, typer.Option(help="GPT-2's merges.txt.")] = None,
@@ -95,7 +99,9 @@ def prep(
     save_jsonl: Annotated[
         bool, typer.Option("--save-jsonl", help="Keep the documents as JSON lines too.")
     ] = False,
-    force: Annotated[bool, typer.Option("--force", help="Make it again if it is the same.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Make it again if it is the same.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
     overrides: Overrides = None,
 ) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -94,20 +94,25 @@ class PieceEncoder:
 
     def __call__(self, texts: Sequence[str]) -> list[bytes]:
         """Return the packed ids of each text."""
-        return [b"".join(map(self.encode_slice, slices(text))) for text in texts]
+        packed: list[list[bytes]] = [[] for _ in texts]
+        cut = ((part, number) for number, text in enumerate(texts) for part in slices(text))
+        for group in batches(cut, SLICE_CHARACTERS):
+            for (_, number), ids in zip(group, self.encode_slices(group), strict=True):
+                packed[number].append(ids)
+        return [b"".join(parts) for parts in packed]
 
-    def encode_slice(self, text: str) -> bytes:
-        """Return the packed ids of a text short enough to hold all its pieces."""
-        pieces = PIECE.findall(text)
-        new = list(set(pieces).difference(self.known))
+    def encode_slices(self, group: Sequence[tuple[str, int]]) -> Iterator[bytes]:
+        """Yield the packed ids of texts that are short enough to hold all their pieces."""
+        pieces = [PIECE.findall(text) for text, _ in group]
+        new = list(set().union(*pieces).difference(self.known))
         if len(self.known) + len(new) > CACHED_PIECES:
-            self.known, new = {}, list(set(pieces))
+            self.known, new = {}, list(set().union(*pieces))
         self.known.update(zip(new, self.encode(new), strict=True))
-        packed = b"".join(map(self.known.__getitem__, pieces))
+        for some in pieces:
+            yield b"".join(map(self.known.__getitem__, some))
         for piece in new:
             if len(piece) > LONGEST_CACHED:
                 del self.known[piece]
-        return packed
 
 
 def slices(text: str) -> Iterator[str]:
@@ -136,24 +141,28 @@ def library_encoder(tokenizer: Tokenizer, code: str, *, special_tokens: bool) ->
 
     def encode(texts: Sequence[str]) -> list[bytes]:
         packed = []
-        for batch in batches(texts):
-            encodings = tokenizer.encode_batch_fast(batch, add_special_tokens=special_tokens)
+        for batch in batches(((text,) for text in texts), BATCH_CHARACTERS):
+            encodings = tokenizer.encode_batch_fast(
+                [text for (text,) in batch], add_special_tokens=special_tokens
+            )
             packed += [array(code, encoding.ids).tobytes() for encoding in encodings]
         return packed
 
     return encode
 
 
-def batches(texts: Sequence[str]) -> Iterator[list[str]]:
-    """Cut a sequence of texts into lists of about BATCH_CHARACTERS."""
-    batch: list[str] = []
-    characters = 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text) + 16
-        if characters > BATCH_CHARACTERS:
+def batches[T: tuple[str, *tuple[int, ...]]](
+    items: Iterable[T], characters: int
+) -> Iterator[list[T]]:
+    """Cut items that begin with a text into lists of about so many characters."""
+    batch: list[T] = []
+    found = 0
+    for item in items:
+        batch.append(item)
+        found += len(item[0]) + 16
+        if found > characters:
             yield batch
-            batch, characters = [], 0
+            batch, found = [], 0
     if batch:
         yield batch
 

@@ -139,7 +139,7 @@ def refuse(error: Exception, repository: Repository) -> None:
     if isinstance(error, errors.RepositoryNotFoundError | errors.HFValidationError):
         hint = f"look up the name on the hub; a {repository.kind} is named owner/name"
         raise SetupError(f"{what}: not on the hub", hint=hint) from None
-    if isinstance(error, errors.RemoteEntryNotFoundError):
+    if isinstance(error, errors.EntryNotFoundError):
         raise SetupError(f"{what}: {first_line(error)}", hint=f"see {repository.url()}") from None
 
 
@@ -157,6 +157,6 @@ def first_line(error: Exception) -> str:
 def quiet_without_terminal() -> None:
     """Leave out the hub's progress bars in a pipe or a log."""
     if not sys.stderr.isatty():
-        from huggingface_hub.utils import disable_progress_bars
+        from huggingface_hub.utils.tqdm import disable_progress_bars
 
         disable_progress_bars()

@@ -36,7 +36,7 @@ class PairWriter:
         self.lengths = array("i")
         self.starts = array("q", [0])
         self.tokens = 0
-        self.tokens_file: BinaryIO = Path(f"{prefix}.bin").open("wb")
+        self.tokens_file: BinaryIO = Path(f"{prefix}.bin").open("wb")  # noqa: SIM115, finish closes
 
     def add(self, tokens: Tokens) -> None:
         """Append documents.

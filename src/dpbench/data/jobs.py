@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from dpbench.data.encode import Encode, type_code
-from dpbench.data.sentences import Split
+from dpbench.data.encode import type_code
+from dpbench.data.sentences import sentence_splitter
 from dpbench.data.tokenizers import Vocabulary, open_encoder
 from dpbench.errors import SetupError
 
@@ -59,36 +59,26 @@ class Tokens:
     """False: the first sequence continues the last one of the portion before."""
 
 
-@dataclass(kw_only=True)
 class Tokenizing:
-    """Turns jobs into tokens, one value of `keys` after the other."""
+    """Turns jobs into tokens."""
 
-    vocabulary: Vocabulary
-    recipe: Recipe
-    encode: Encode = field(init=False)
-    split: Split | None = field(init=False, default=None)
-    eod: bytes = field(init=False, default=b"")
-    item_bytes: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        code = type_code(self.vocabulary.size)
+    def __init__(self, vocabulary: Vocabulary, recipe: Recipe) -> None:
+        code = type_code(vocabulary.size)
+        self.keys = recipe.keys
         self.item_bytes = array(code).itemsize
-        self.encode = open_encoder(self.vocabulary, special_tokens=self.recipe.special_tokens)
-        if self.recipe.append_eod:
-            self.eod = array(code, [self.vocabulary.require_end()]).tobytes()
-        if self.recipe.split_sentences:
-            from dpbench.data.sentences import sentence_splitter
-
-            self.split = sentence_splitter(self.recipe.language)
+        self.encode = open_encoder(vocabulary, special_tokens=recipe.special_tokens)
+        end = [vocabulary.require_end()] if recipe.append_eod else []
+        self.eod = array(code, end).tobytes()
+        self.split = sentence_splitter(recipe.language) if recipe.split_sentences else None
 
     def __call__(self, job: Job) -> list[Tokens]:
-        """Return the tokens of a portion, one value a key. Errors: SetupError with file and line."""
+        """Return the tokens of a portion, one value a key. Errors: SetupError, file and line."""
         if isinstance(job, Texts):
             tokens = self.tokenize(job.texts, ends=job.ends)
             tokens.starts = job.starts
             return [tokens]
-        columns: list[list[Any]] = [[] for _ in self.recipe.keys]
-        for values in read_lines(job, self.recipe.keys):
+        columns: list[list[Any]] = [[] for _ in self.keys]
+        for values in read_lines(job, self.keys):
             for column, value in zip(columns, values, strict=True):
                 column.append(value)
         return [self.tokenize(column) for column in columns]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import os
 import re
@@ -66,8 +65,8 @@ def prepare(data: Data, request: PrepareRequest, report: Report | None = None) -
         with workspace(output) as folder:
             vocabulary, label = save_vocabulary(data, request, source, folder / "tokenizer")
             identity = identify(request, source, vocabulary, label)
-            former, changed = compare(output, identity)
-            if former and not changed and not request.force:
+            former, changed = (None, []) if request.force else compare(output, identity)
+            if former and not changed:
                 return Prepared(manifest=former, made=False, changed=())
             pairs = write_pairs(folder, output.name, request, source, vocabulary, report)
             manifest = Manifest(
@@ -195,5 +194,5 @@ def versions() -> dict[str, str]:
     found = {"dpbench": __version__, "python": sys.version.split()[0]}
     for name in LIBRARIES:
         if name in sys.modules:
-            found[name] = importlib.metadata.version(name)
+            found[name] = str(sys.modules[name].__version__)
     return found

@@ -21,7 +21,9 @@ BLANK = " \n"
 ROWS = 1024
 
 
-def read_jobs(inputs: Iterable[Input], *, columns: tuple[str, ...], segments: bool) -> Iterator[Job]:
+def read_jobs(
+    inputs: Iterable[Input], *, columns: tuple[str, ...], segments: bool
+) -> Iterator[Job]:
     """Yield the documents of the inputs in order.
 
     columns: of a parquet file, those to read. segments: a long text may come in several jobs.
@@ -85,22 +87,24 @@ def decoded_lines(item: Input, stream: BinaryIO) -> Iterator[str]:
 
 
 def articles(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the articles of WikiText's lines, each with its heading; what precedes the first too.
+    """Yield the articles of WikiText's lines, each with its heading.
 
-    The text is kept as it is; an article of white space alone is left out.
+    No character is lost: blank lines at the top belong to the first article. A file of white space
+    alone has none.
     """
     article: list[str] = []
+    blank = True
     for line in lines:
-        if HEADING.match(line.rstrip("\n")) and article:
-            if not "".join(article).isspace():
-                yield "".join(article)
-            article = []
+        if not blank and HEADING.match(line.rstrip("\n")):
+            yield "".join(article)
+            article, blank = [], True
         article.append(line)
-    if article and not "".join(article).isspace():
+        blank = blank and line.isspace()
+    if not blank:
         yield "".join(article)
 
 
-def grouped(documents: Iterable[str]) -> Iterator[Job]:
+def grouped(documents: Iterable[str]) -> Iterator[Texts]:
     """Put documents together until they have about BLOCK characters."""
     group: list[str] = []
     characters = 0

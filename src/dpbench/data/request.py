@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast, get_args
 
@@ -37,7 +37,7 @@ class PrepareRequest:
     tokenizer: str | None = None
     vocab_file: Path | None = None
     merge_file: Path | None = None
-    recipe: Recipe = Recipe()
+    recipe: Recipe = field(default_factory=Recipe)
     workers: int = 0
     """Processes; 0: one a core."""
     save_jsonl: bool = False
@@ -151,7 +151,7 @@ def json_texts(job: JsonLines, recipe: Recipe) -> Iterator[str]:
 
 def fetch_tokenizer(name: str, downloads: Path) -> Path:
     """Return a folder with a tokenizer's files from the hub. Errors: SetupError."""
-    if "/" not in name and name not in SHORT_NAMES or name.count("/") > 1 or name.startswith("."):
+    if name not in SHORT_NAMES and (name.count("/") != 1 or name.startswith((".", "/"))):
         hint = "give a folder, a .model file, owner/name of a model on the hub, or gpt2"
         raise SetupError(f"no tokenizer at {name}", hint=hint)
     repository = Repository(name=SHORT_NAMES.get(name, name), kind="model", downloads=downloads)

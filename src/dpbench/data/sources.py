@@ -43,7 +43,8 @@ def expand(name: str) -> list[str]:
     """Return the files that a pattern matches, sorted; any other name as it is."""
     if name == "-" or Path(name).exists() or not glob.has_magic(name):
         return [name]
-    if found := sorted(path for path in glob.glob(name, recursive=True) if Path(path).is_file()):
+    found = sorted(glob.glob(name, recursive=True))  # noqa: PTH207, the pattern may be absolute
+    if found := [path for path in found if Path(path).is_file()]:
         return found
     raise SetupError(f"{name}: no file matches", hint="check the pattern, in quotes")
 
@@ -65,9 +66,7 @@ def file_input(path: str, kind: Format | None = None) -> Input:
         raise SetupError(f"{path}: {error.strerror}", hint=hint) from None
     suffixes = [s for s in Path(path).suffixes if s not in COMPRESSED]
     found = FORMATS.get(suffixes[-1] if suffixes else "", "txt")
-    return Input(
-        path=path, format=kind or found, bytes_total=size, sha256=digest.hexdigest()
-    )
+    return Input(path=path, format=kind or found, bytes_total=size, sha256=digest.hexdigest())
 
 
 def dataset_inputs(name: str, parts: Sequence[str], downloads: Path) -> list[Input]:

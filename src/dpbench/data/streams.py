@@ -102,7 +102,7 @@ def opened(item: Input) -> Iterator[BinaryIO]:
 
 def decompressed(raw: BinaryIO, suffix: str) -> BinaryIO:
     """Return a stream of the plain bytes."""
-    openers: dict[str, Callable[[BinaryIO], IO[bytes]]] = {
+    openers: dict[str, Callable[[BinaryIO], Any]] = {
         ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": zstandard_open,
     }  # fmt: skip
     opener = openers.get(suffix)

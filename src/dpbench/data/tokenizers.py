@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,9 +29,7 @@ DEMO_VOCABULARY = 4096
 HUGGING_FACE = "HuggingFaceTokenizer"
 SENTENCE_PIECE = "SentencePieceTokenizer"
 MODEL_FILE = "tokenizer.model"
-NAMED_TOKENS = (
-    "bos_token eos_token unk_token sep_token pad_token cls_token mask_token"
-).split()
+NAMED_TOKENS = ("bos_token eos_token unk_token sep_token pad_token cls_token mask_token").split()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +47,8 @@ class Vocabulary:
     sha256: str
     cuts_before_spaces: bool
     """Whether a long text may be encoded in parts."""
+    tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
+    """The one that was just saved, so that it need not be read again."""
 
     def require_end(self) -> int:
         """Return the end-of-document id. Errors: SetupError when there is none."""
@@ -62,17 +62,29 @@ def open_encoder(vocabulary: Vocabulary, *, special_tokens: bool) -> Encode:
     """Return the function that encodes with a saved tokenizer."""
     if vocabulary.type == SENTENCE_PIECE:
         return sentencepiece_encoder(load_sentencepiece(vocabulary.path))
-    tokenizer = Tokenizer.from_file(str(vocabulary.path / "tokenizer.json"))
+    tokenizer = vocabulary.tokenizer or Tokenizer.from_file(str(vocabulary.path / "tokenizer.json"))
     return tokenizers_encoder(tokenizer, special_tokens=special_tokens)
+
+
+def vocabulary_of(path: Path | None, kind: str) -> Vocabulary | None:
+    """Return the tokenizer that stands beside a dataset, None where there is none."""
+    if path is None:
+        return None
+    if kind == SENTENCE_PIECE:
+        return describe_sentencepiece(path, load_sentencepiece(path))
+    if not (path / "tokenizer.json").is_file() and (path / "vocab.json").is_file():
+        tokenizer = gpt2_bpe(path / "vocab.json", path / "merges.txt")
+    else:
+        tokenizer = load_file(path / "tokenizer.json")
+    return describe_tokenizer(path, tokenizer, named_tokens(path))
 
 
 def decode(vocabulary: Vocabulary, ids: list[int]) -> str:
     """Return the text of some ids, special tokens included."""
-    if vocabulary.type == SENTENCE_PIECE:
+    if vocabulary.tokenizer is None:
         text: str = load_sentencepiece(vocabulary.path).decode(ids)
         return text
-    tokenizer = Tokenizer.from_file(str(vocabulary.path / "tokenizer.json"))
-    return str(tokenizer.decode(ids, skip_special_tokens=False))
+    return str(vocabulary.tokenizer.decode(ids, skip_special_tokens=False))
 
 
 def save_path(path: Path, folder: Path) -> Vocabulary:
@@ -144,6 +156,11 @@ def save_tokenizer(
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**9, **roles}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
+    return describe_tokenizer(folder, tokenizer, roles)
+
+
+def describe_tokenizer(folder: Path, tokenizer: Tokenizer, roles: Mapping[str, str]) -> Vocabulary:
+    """Return what Megatron will see of a tokenizer's folder."""
     end = roles.get("eos_token") or roles.get("sep_token")
     return Vocabulary(
         type=HUGGING_FACE,
@@ -152,6 +169,7 @@ def save_tokenizer(
         end_of_document=tokenizer.token_to_id(end) if end else None,
         sha256=hash_tokenizer(folder),
         cuts_before_spaces=cuts_before_spaces(tokenizer) and special_frame(tokenizer) == ([], []),
+        tokenizer=tokenizer,
     )
 
 
@@ -160,13 +178,18 @@ def save_sentencepiece(model: Path, folder: Path) -> Vocabulary:
     processor = load_sentencepiece(model)
     folder.mkdir()
     shutil.copyfile(model, folder / MODEL_FILE)
+    return describe_sentencepiece(folder / MODEL_FILE, processor)
+
+
+def describe_sentencepiece(model: Path, processor: SentencePieceProcessor) -> Vocabulary:
+    """Return what Megatron will see of a SentencePiece model."""
     end = int(processor.eos_id())
     return Vocabulary(
         type=SENTENCE_PIECE,
-        path=folder / MODEL_FILE,
+        path=model,
         size=int(processor.get_piece_size()),
         end_of_document=end if end >= 0 else None,
-        sha256=hash_tokenizer(folder),
+        sha256=hash_tokenizer(model.parent),
         cuts_before_spaces=False,
     )
 

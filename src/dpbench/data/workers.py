@@ -6,8 +6,9 @@ import multiprocessing
 import os
 import signal
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import chain, islice
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -25,7 +26,7 @@ Answer = list[Tokens] | tuple[str, str]
 
 def tokenize_all(
     jobs: Iterable[Job], vocabulary: Vocabulary, recipe: Recipe, workers: int
-) -> Iterator[list[Tokens]]:
+) -> Generator[list[Tokens]]:
     """Yield the tokens of each job, in the order of the jobs.
 
     A short input is done here, a long one by `workers` processes. Errors: SetupError.
@@ -33,16 +34,17 @@ def tokenize_all(
     waiting = iter(jobs)
     first = list(islice(waiting, INLINE_JOBS + 1))
     if len(first) <= INLINE_JOBS or workers == 1:
-        yield from map(Tokenizing(vocabulary=vocabulary, recipe=recipe), chain(first, waiting))
+        yield from map(Tokenizing(vocabulary, recipe), chain(first, waiting))
         return
     yield from tokenize_parallel(chain(first, waiting), vocabulary, recipe, workers)
 
 
 def tokenize_parallel(
     jobs: Iterable[Job], vocabulary: Vocabulary, recipe: Recipe, workers: int
-) -> Iterator[list[Tokens]]:
+) -> Generator[list[Tokens]]:
     """Deal the jobs to processes. Each ends when its pipe does, also when this one is killed."""
-    started = [start_worker(vocabulary, recipe) for _ in range(workers)]
+    saved = replace(vocabulary, tokenizer=None)
+    started = [start_worker(saved, recipe) for _ in range(workers)]
     idle: SimpleQueue[Connection] = SimpleQueue()
     for _, connection in started:
         idle.put(connection)
@@ -103,7 +105,7 @@ def serve(connection: Connection, vocabulary: Vocabulary, recipe: Recipe) -> Non
         except (EOFError, ConnectionError):
             return
         try:
-            tokenizing = tokenizing or Tokenizing(vocabulary=vocabulary, recipe=recipe)
+            tokenizing = tokenizing or Tokenizing(vocabulary, recipe)
             answer: Answer = tokenizing(job)
         except SetupError as error:
             answer = (str(error), error.hint)
