@@ -8,10 +8,6 @@ from pathlib import Path
 
 import pytest
 import sentencepiece
-from make_data import (
-    DOCUMENTS, END, PROSE, WORDS, byte_level_folder, library_ids, prep, save, sequences,
-    write_lines,
-)  # fmt: skip
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 from dpbench.arguments import Installed, render_arguments
@@ -21,6 +17,18 @@ from dpbench.data.jobs import Recipe
 from dpbench.data.prepare import prepare
 from dpbench.data.request import PrepareRequest
 from dpbench.errors import SetupError
+from make_data import (
+    DOCUMENTS,
+    END,
+    PROSE,
+    WORDS,
+    byte_level_folder,
+    library_ids,
+    prep,
+    save,
+    sequences,
+    write_lines,
+)  # fmt: skip
 
 TEXTS = [text for text in DOCUMENTS if "\x00" not in text]
 
@@ -30,7 +38,11 @@ def sentencepiece_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     prefix = tmp_path_factory.mktemp("sentencepiece") / "small"
     lines = [" ".join(WORDS[a % 29] for a in range(b, b + 12)) for b in range(200)]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_prefix=str(prefix), vocab_size=60, minloglevel=2
+        sentence_iterator=iter(lines),
+        model_prefix=str(prefix),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
     )
     return prefix.with_suffix(".model")
 
@@ -43,7 +55,7 @@ def test_a_sentencepiece_model_gives_its_own_ids_and_goes_to_the_run(
     library = sentencepiece.SentencePieceProcessor(model_file=str(sentencepiece_model))
     ids = [library.encode(text) for text in TEXTS]
     assert sequences(tmp_path / "out") == [[*some, library.eos_id()] for some in ids if some]
-    assert made.manifest.tokenizer.vocab_size == 60
+    assert made.manifest.tokenizer.vocab_size == len(library)
     assert arguments(tmp_path / "out", "tokenizer-type") == "SentencePieceTokenizer"
     saved = tmp_path / "out" / "tokenizer" / "tokenizer.model"
     assert arguments(tmp_path / "out", "tokenizer-model") == str(saved)
@@ -92,7 +104,7 @@ def open_manifest(folder: Path) -> dict[str, object]:
 def test_a_named_token_outside_the_vocabulary_gets_an_id_as_in_transformers(tmp_path: Path) -> None:
     folder = byte_level_folder(tmp_path / "tokenizer")
     settings = json.loads((folder / "tokenizer_config.json").read_text())
-    settings |= {"pad_token": {"content": "<pad>", "lstrip": False}, "bos_token": None}
+    settings |= {"pad_token": {"__type": "AddedToken", "content": "<pad>"}, "bos_token": None}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     lines = write_lines(tmp_path / "in.jsonl", ["boat<pad>gate"])
     prep(tmp_path / "out", lines, tokenizer=folder)
@@ -124,6 +136,7 @@ def test_gpt2s_two_files_and_a_folder_of_them_are_the_tokenizer_json(tmp_path: P
     ids = [[*some, 0] for some in library_ids(folder, TEXTS) if some]
     assert sequences(tmp_path / "out") == ids
     (folder / "tokenizer.json").unlink()
+    (folder / "tokenizer_config.json").unlink()
     made = prep(tmp_path / "out", lines, tokenizer=folder)
     assert not made.made  # the same tokenizer, found another way
 

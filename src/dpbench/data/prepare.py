@@ -87,7 +87,8 @@ def prepare(data: Data, request: PrepareRequest, report: Report | None = None) -
             publish(folder, output)
     except OSError as error:
         hint = "free some space, or choose another --output; a former dataset is untouched"
-        raise SetupError(f"{request.output}: {error.strerror or error}", hint=hint) from None
+        place = error.filename or request.output
+        raise SetupError(f"{place}: {error.strerror or error}", hint=hint) from None
     return Prepared(manifest=manifest, made=True, changed=tuple(changed))
 
 
