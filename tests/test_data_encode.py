@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from dpbench.data.encode import (
     slices,
     tokenizers_encoder,
 )
-from make_data import DOCUMENTS, byte_level_folder
+from make_data import DOCUMENTS, END, byte_level_folder, prep, sequences, write_lines
 
 SPACES = " \t\n\r\v\f\x1c\x1f\x85\u00a0\u1680\u180e\u2003\u2028\u202f\u205f\u3000\u200b\ufeff"
 SCRAPS = st.text(
@@ -120,3 +121,18 @@ def test_a_tokenizer_that_may_look_across_spaces_is_not_cut(tmp_path: Path) -> N
     bare.pre_tokenizer = None
     for tokenizer in (prefixed, unsplit, stripping, greedy, spaced, noisy, unknown, bare):
         assert not cuts_before_spaces(tokenizer)
+
+
+@given(texts=st.lists(SCRAPS, min_size=1, max_size=6))
+@settings(max_examples=60, deadline=None)
+def test_documents_round_trip_through_a_dataset(texts: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        tokenizer = byte_level_folder(place / "tokenizer")
+        lines = write_lines(place / "in.jsonl", ["the first", *texts])
+        prep(place / "out", lines, tokenizer=tokenizer)
+        library = Tokenizer.from_file(str(place / "out" / "tokenizer" / "tokenizer.json"))
+        ids = sequences(place / "out")
+    decoded = [library.decode(some[:-1], skip_special_tokens=False) for some in ids]
+    assert decoded == ["the first", *filter(None, texts)]
+    assert all(some[-1] == library.token_to_id(END) for some in ids)

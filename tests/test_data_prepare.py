@@ -27,7 +27,6 @@ from dpbench.data.request import PrepareRequest
 from dpbench.errors import SetupError
 from make_data import (
     DOCUMENTS,
-    PROSE,
     WIKI,
     byte_level_folder,
     call,
