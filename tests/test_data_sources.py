@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import lzma
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -98,6 +99,31 @@ def test_standard_input_is_json_lines_or_what_is_said(tmp_path: Path, tokenizer:
     assert manifest["inputs"][0]["size"] == 8
 
 
+def test_a_pipe_is_read_once_and_never_taken_for_unchanged(tmp_path: Path, tokenizer: Path) -> None:
+    for text in ("boat", "boat", "gate"):
+        os.mkfifo(tmp_path / "pipe.txt")
+        writer = threading.Thread(target=(tmp_path / "pipe.txt").write_text, args=(text,))
+        writer.start()
+        made = prep(tmp_path / "out", tmp_path / "pipe.txt", tokenizer=tokenizer)
+        writer.join()
+        assert made.made
+        assert made.manifest.inputs[0].sha256 == hashlib.sha256(text.encode()).hexdigest()
+        assert sequences(tmp_path / "out") == expected(tokenizer, [text])
+        (tmp_path / "pipe.txt").unlink()
+
+
+def test_names_that_are_no_utf_8_or_look_like_patterns(tmp_path: Path, tokenizer: Path) -> None:
+    file = Path(os.fsdecode(os.fsencode(tmp_path) + b"/na\xefve [1].txt"))
+    file.write_text("boat")
+    for name in ("out [a]*", "sp ace"):
+        for made in (True, False):
+            words = ("prep", "-i", file, "-o", tmp_path / name, "--tokenizer", tokenizer)
+            done = call(*words)
+            assert done.returncode == 0, done.stderr
+            assert ("unchanged" in done.stdout) is not made
+        assert sequences(tmp_path / name) == expected(tokenizer, ["boat"])
+
+
 def test_a_long_text_in_many_portions_is_one_document(tmp_path: Path, tokenizer: Path) -> None:
     text = f"{PROSE}\r\n  {DOCUMENTS[3]} " * (4 * BLOCK // 100)
     assert len(text) > 3 * BLOCK
@@ -152,6 +178,8 @@ BAD = {
     "list.json": (b'[{"text": "a"}]', None, ":1: JSON, but not an object"),
     "other key.jsonl": (b'{"body": "a"}', "keys of this line: body", ":1: no key 'text'"),
     "number.jsonl": (b'{"text": 7}', None, ":1: 'text' is not text"),
+    "digits.jsonl": (b'{"text": "a", "n": %s}' % (b"1" * 5000), None, ":1: broken JSON: Exceeds"),
+    "deep.jsonl": (b'{"text": %s' % (b"[" * 200_000), None, ":1: JSON nested too deeply"),
     "surrogate.jsonl": (b'{"text": "a \\ud800 b"}', None, ":1: 'text' has a lone surrogate"),
     "empty.txt": (b"", None, "the input has no text"),
     "blank.tokens": (b" \n \n", None, "the input has no text"),

@@ -141,6 +141,17 @@ def test_gpt2s_two_files_and_a_folder_of_them_are_the_tokenizer_json(tmp_path: P
     assert not made.made  # the same tokenizer, found another way
 
 
+def test_padding_and_truncation_of_a_tokenizer_are_not_for_documents(tmp_path: Path) -> None:
+    plain = byte_level_folder(tmp_path / "tokenizer")
+    tokenizer = Tokenizer.from_file(str(plain / "tokenizer.json"))
+    tokenizer.enable_truncation(4)
+    tokenizer.enable_padding(length=32, pad_token="<fill0>", pad_id=300)
+    changed = save(tokenizer, tmp_path / "changed", eos_token=END)
+    lines = write_lines(tmp_path / "in.jsonl", TEXTS)
+    prep(tmp_path / "out", lines, tokenizer=changed)
+    assert sequences(tmp_path / "out") == [[*ids, 0] for ids in library_ids(plain, TEXTS) if ids]
+
+
 def test_bad_tokenizers_are_told_in_a_line(tmp_path: Path, sentencepiece_model: Path) -> None:
     lines = write_lines(tmp_path / "in.jsonl", ["boat"])
     empty = tmp_path / "empty"

@@ -184,8 +184,6 @@ def special_frame(tokenizer: Tokenizer) -> tuple[list[int], list[int]]:
 
 def tokenizers_encoder(tokenizer: Tokenizer, *, special_tokens: bool) -> Encode:
     """Return the fastest exact encoder for a tokenizer of the tokenizers library."""
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
     code = type_code(tokenizer.get_vocab_size())
     if not cuts_before_spaces(tokenizer):
         return library_encoder(tokenizer, code, special_tokens=special_tokens)

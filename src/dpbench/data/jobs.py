@@ -129,8 +129,9 @@ def read_lines(job: JsonLines, keys: Sequence[str]) -> Iterator[list[Any]]:
         except UnicodeDecodeError as error:
             hint = "convert the file to UTF-8"
             raise SetupError(f"{where}: not UTF-8 (byte {error.start})", hint=hint) from None
-        except json.JSONDecodeError as error:
-            raise SetupError(f"{where}: broken JSON: {error.msg}", hint=hint) from None
+        except ValueError as error:  # also for an integer of more than 4,300 digits
+            reason = getattr(error, "msg", str(error))
+            raise SetupError(f"{where}: broken JSON: {reason}", hint=hint) from None
         except RecursionError:
             raise SetupError(f"{where}: JSON nested too deeply", hint=hint) from None
         if not isinstance(record, dict):

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import SetupError
 
@@ -61,7 +61,7 @@ class Manifest(Record):
     """What prep made, of what, and how."""
 
     schema_version: Literal[1] = 1
-    pairs: list[Pair]
+    pairs: list[Pair] = Field(min_length=1)
     """The first is the one that `run` trains on."""
     tokenizer: SavedTokenizer
     inputs: list[SourceFile]
@@ -75,7 +75,7 @@ class Manifest(Record):
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
     """Write the manifest of a dataset folder."""
-    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
+    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -55,7 +55,7 @@ def prepare(data: Data, request: PrepareRequest, report: Report | None = None) -
 
     Errors: SetupError for unusable input, vocabulary or target.
     """
-    output = request.output.resolve()
+    output = Path(os.path.realpath(request.output))
     if output.exists() and not (output / MANIFEST).is_file():
         hint = "choose another --output, or move it away"
         raise SetupError(f"{request.output}: exists and was not made by prep", hint=hint)
@@ -65,7 +65,7 @@ def prepare(data: Data, request: PrepareRequest, report: Report | None = None) -
         with workspace(output) as folder:
             vocabulary, label = save_vocabulary(data, request, source, folder / "tokenizer")
             identity = identify(request, source, vocabulary, label)
-            former, changed = (None, []) if request.force else compare(output, identity)
+            former, changed = (None, []) if request.force else compare(output, source, identity)
             if former and not changed:
                 return Prepared(manifest=former, made=False, changed=())
             pairs = write_pairs(folder, output.name, request, source, vocabulary, report)
@@ -73,13 +73,13 @@ def prepare(data: Data, request: PrepareRequest, report: Report | None = None) -
                 pairs=pairs,
                 tokenizer=describe_tokenizer(folder, vocabulary, label),
                 inputs=[
-                    SourceFile(path=item.path, format=item.format,
+                    SourceFile(path=printable(item.path), format=item.format,
                                size=item.bytes_total or 0, sha256=item.sha256 or "")
                     for item in source.inputs
                 ],
-                identity=identity,
+                identity=identify(request, source, vocabulary, label),
                 versions=versions(),
-                command=sys.argv,
+                command=[printable(word) for word in sys.argv],
                 created=datetime.now(UTC),
                 seconds=round(time.monotonic() - started, 3),
             )  # fmt: skip
@@ -105,7 +105,14 @@ def identify(
     }
 
 
-def compare(output: Path, identity: dict[str, Any]) -> tuple[Manifest | None, list[str]]:
+def printable(name: str) -> str:
+    """Return a name that may hold bytes which are no UTF-8 as text that can be saved."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def compare(
+    output: Path, source: Source, identity: dict[str, Any]
+) -> tuple[Manifest | None, list[str]]:
     """Return the manifest of a dataset that is there, and what differs from it."""
     from dpbench.data.dataset import open_dataset
 
@@ -117,8 +124,8 @@ def compare(output: Path, identity: dict[str, Any]) -> tuple[Manifest | None, li
             open_dataset(str(output / pair.prefix))
     except DpbenchError as error:
         return None, [str(error)]
-    if any(item.path == "-" for item in former.inputs):
-        return former, ["input (standard input)"]
+    if any(item.sha256 is None for item in source.inputs):
+        return former, ["input (a pipe, compared with nothing)"]
     names = identity.keys() | former.identity.keys()
     return former, sorted(n for n in names if identity.get(n) != former.identity.get(n))
 
@@ -186,7 +193,7 @@ def describe_tokenizer(folder: Path, vocabulary: Vocabulary, label: str) -> Save
         vocab_size=vocabulary.size,
         end_of_document=vocabulary.end_of_document,
         sha256=vocabulary.sha256,
-        source=label,
+        source=printable(label),
     )
 
 

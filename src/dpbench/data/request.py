@@ -132,9 +132,9 @@ def save_vocabulary(
 
 def training_texts(source: Source, recipe: Recipe) -> Iterator[str]:
     """Yield the texts of a source to train a tokenizer on. Errors: SetupError."""
-    if any(item.path == "-" for item in source.inputs):
+    if pipes := [item.name for item in source.inputs if item.sha256 is None]:
         hint = "save the text to a file, or name a tokenizer"
-        raise SetupError("standard input cannot be read twice", hint=hint)
+        raise SetupError(f"{pipes[0]} cannot be read twice", hint=hint)
     for job in source.jobs(recipe.keys, segments=False):
         if isinstance(job, Texts):
             yield from job.texts

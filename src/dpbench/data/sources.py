@@ -55,6 +55,10 @@ def file_input(path: str, kind: Format | None = None) -> Input:
     if Path(path).is_dir():
         hint = f"name the files in it: --input '{path.rstrip('/')}/*.jsonl'"
         raise SetupError(f"{path}: is a folder", hint=hint)
+    suffixes = [s for s in Path(path).suffixes if s not in COMPRESSED]
+    found = kind or FORMATS.get(suffixes[-1] if suffixes else "", "txt")
+    if Path(path).exists() and not Path(path).is_file():
+        return Input(path=path, format=found)  # a pipe, which can be read once
     try:
         with Path(path).open("rb") as file:
             digest = hashlib.sha256()
@@ -64,9 +68,7 @@ def file_input(path: str, kind: Format | None = None) -> Input:
                 size += len(block)
     except OSError as error:
         raise SetupError(f"{path}: {error.strerror}", hint=hint) from None
-    suffixes = [s for s in Path(path).suffixes if s not in COMPRESSED]
-    found = FORMATS.get(suffixes[-1] if suffixes else "", "txt")
-    return Input(path=path, format=kind or found, bytes_total=size, sha256=digest.hexdigest())
+    return Input(path=path, format=found, bytes_total=size, sha256=digest.hexdigest())
 
 
 def dataset_inputs(name: str, parts: Sequence[str], downloads: Path) -> list[Input]:

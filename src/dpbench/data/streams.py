@@ -36,9 +36,9 @@ class Input:
     path: str
     format: Format
     bytes_total: int | None = None
-    """Size on disk; None for standard input."""
+    """Size on disk; None for standard input and for a pipe, until it was read."""
     sha256: str | None = None
-    """Known beforehand for files, after reading for standard input."""
+    """Known beforehand for files, after reading for pipes."""
     raw: BinaryIO | None = field(default=None, repr=False)
     position: int = 0
     """Bytes on disk read so far, where `raw` does not tell."""
@@ -54,7 +54,7 @@ class Input:
 
 
 class Hashing(io.RawIOBase):
-    """Standard input that notes size and hash of what is read."""
+    """A stream that can be read once, with size and hash of what was read."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
@@ -83,16 +83,13 @@ def opened(item: Input) -> Iterator[BinaryIO]:
     """Open an input, decompressed. Errors: SetupError for whatever goes wrong while reading."""
     hint = "give a readable file, whole and of the kind that its suffix says"
     try:
-        if item.path == "-":
-            hashing = Hashing(sys.stdin.buffer)
-            item.raw = cast(BinaryIO, hashing)
-            yield io.BufferedReader(hashing, BLOCK)
-            item.bytes_total, item.sha256 = hashing.size, hashing.digest.hexdigest()
-            item.position = hashing.size
-            return
-        with Path(item.path).open("rb") as raw:
-            item.raw = raw
-            yield decompressed(raw, Path(item.path).suffix)
+        with sys.stdin.buffer if item.path == "-" else Path(item.path).open("rb") as raw:
+            hashing = Hashing(raw) if item.sha256 is None else None
+            item.raw = cast(BinaryIO, hashing or raw)
+            source = cast(BinaryIO, io.BufferedReader(hashing, BLOCK)) if hashing else raw
+            yield decompressed(source, Path(item.path).suffix)
+            if hashing:
+                item.bytes_total, item.sha256 = hashing.size, hashing.digest.hexdigest()
             item.position = item.bytes_total or 0
     except (EOFError, lzma.LZMAError, zlib.error, gzip.BadGzipFile) as error:
         raise SetupError(f"{item.name}: damaged or cut short ({error})", hint=hint) from None

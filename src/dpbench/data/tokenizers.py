@@ -62,7 +62,7 @@ def open_encoder(vocabulary: Vocabulary, *, special_tokens: bool) -> Encode:
     """Return the function that encodes with a saved tokenizer."""
     if vocabulary.type == SENTENCE_PIECE:
         return sentencepiece_encoder(load_sentencepiece(vocabulary.path))
-    tokenizer = vocabulary.tokenizer or Tokenizer.from_file(str(vocabulary.path / "tokenizer.json"))
+    tokenizer = vocabulary.tokenizer or load_file(vocabulary.path / "tokenizer.json")
     return tokenizers_encoder(tokenizer, special_tokens=special_tokens)
 
 
@@ -114,10 +114,13 @@ def save_path(path: Path, folder: Path) -> Vocabulary:
 def load_file(file: Path) -> Tokenizer:
     """Return the tokenizer of a tokenizer.json. Errors: SetupError when it is damaged."""
     try:
-        return Tokenizer.from_file(str(file))
+        tokenizer = Tokenizer.from_file(str(file))
     except Exception as error:  # the library raises plain Exception for every malformed file
         hint = "copy the file again, or save it with a current version of transformers"
         raise SetupError(f"{file}: {str(error)[:200]}", hint=hint) from None
+    tokenizer.no_truncation()  # a document is encoded whole
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def named_tokens(folder: Path) -> dict[str, str]:
@@ -153,9 +156,9 @@ def save_tokenizer(
         roles = defaults | roles
     tokenizer.add_special_tokens(list(dict.fromkeys(roles.values())))
     folder.mkdir()
-    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**9, **roles}
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
     return describe_tokenizer(folder, tokenizer, roles)
 
 
