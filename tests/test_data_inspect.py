@@ -114,8 +114,11 @@ def test_any_pair_of_megatron_is_read_with_and_without_a_tokenizer(
     assert (found.documents, found.empty_documents, found.sequences) == (3, 1, 3)
     assert "no tokenizer" in render_text(found)
     large = byte_level_folder(tmp_path / "large", 90_000)
+    (large / "weights").mkdir()
     assert inspect_dataset(f"{prefix}.bin", config, str(large)).vocab_size == 90_000
     small = byte_level_folder(tmp_path / "small")
+    with pytest.raises(SetupError, match="no such file or folder"):
+        inspect_dataset(str(prefix), config, str(tmp_path / "missing"))
     with pytest.raises(SetupError, match="id 89999 in a vocabulary of 600"):
         inspect_dataset(str(prefix), config, str(small))
 

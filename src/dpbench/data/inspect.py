@@ -76,7 +76,9 @@ def inspect_dataset(path: str, config: Config, tokenizer: str | None = None) -> 
 
     Errors: SetupError when it is damaged, or has ids that its tokenizer does not know.
     """
-    dataset = open_dataset(path, tokenizer)
+    if tokenizer and not Path(tokenizer).exists():
+        raise SetupError(f"{tokenizer}: no such file or folder", hint="give a tokenizer's path")
+    dataset = open_dataset(path, tokenizer or config.data.tokenizer)
     index = read_index(dataset.prefix)
     ids = np.memmap(f"{dataset.prefix}.bin", dtype=index.token_type, mode="r")
     smallest, largest = id_range(ids)

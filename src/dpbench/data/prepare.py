@@ -192,7 +192,7 @@ def describe_tokenizer(folder: Path, vocabulary: Vocabulary, label: str) -> Save
         path=str(vocabulary.path.relative_to(folder)),
         vocab_size=vocabulary.size,
         end_of_document=vocabulary.end_of_document,
-        sha256=vocabulary.sha256,
+        sha256=vocabulary.sha256 or "",
         source=printable(label),
     )
 

@@ -56,7 +56,7 @@ class Input:
 class Hashing(io.RawIOBase):
     """A stream that can be read once, with size and hash of what was read."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: Any) -> None:
         self.stream = stream
         self.digest = hashlib.sha256()
         self.size = 0
@@ -67,7 +67,8 @@ class Hashing(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Read into a buffer; returns the number of bytes, 0 at the end."""
-        data = self.stream.read(len(buffer))
+        # one system call at a time: a signal that falls between two of a longer read goes unseen
+        data = self.stream.read1(len(buffer))
         buffer[: len(data)] = data
         self.digest.update(data)
         self.size += len(data)

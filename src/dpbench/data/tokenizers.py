@@ -6,7 +6,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,8 @@ class Vocabulary:
     """Ids, with added tokens, without padding."""
     end_of_document: int | None
     """Id that Megatron appends with --append-eod; None when the tokenizer has none."""
-    sha256: str
+    sha256: str | None
+    """Over its files; None for a tokenizer that prep did not save."""
     cuts_before_spaces: bool
     """Whether a long text may be encoded in parts."""
     tokenizer: Tokenizer | None = field(default=None, repr=False, compare=False)
@@ -159,7 +160,8 @@ def save_tokenizer(
     (folder / "tokenizer.json").write_text(tokenizer.to_str(), encoding="utf-8")
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": 10**9, **roles}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), encoding="utf-8")
-    return describe_tokenizer(folder, tokenizer, roles)
+    made = describe_tokenizer(folder, tokenizer, roles)
+    return replace(made, sha256=hash_tokenizer(folder))
 
 
 def describe_tokenizer(folder: Path, tokenizer: Tokenizer, roles: Mapping[str, str]) -> Vocabulary:
@@ -170,7 +172,7 @@ def describe_tokenizer(folder: Path, tokenizer: Tokenizer, roles: Mapping[str, s
         path=folder,
         size=tokenizer.get_vocab_size(),
         end_of_document=tokenizer.token_to_id(end) if end else None,
-        sha256=hash_tokenizer(folder),
+        sha256=None,
         cuts_before_spaces=cuts_before_spaces(tokenizer) and special_frame(tokenizer) == ([], []),
         tokenizer=tokenizer,
     )
@@ -181,7 +183,8 @@ def save_sentencepiece(model: Path, folder: Path) -> Vocabulary:
     processor = load_sentencepiece(model)
     folder.mkdir()
     shutil.copyfile(model, folder / MODEL_FILE)
-    return describe_sentencepiece(folder / MODEL_FILE, processor)
+    made = describe_sentencepiece(folder / MODEL_FILE, processor)
+    return replace(made, sha256=hash_tokenizer(folder))
 
 
 def describe_sentencepiece(model: Path, processor: SentencePieceProcessor) -> Vocabulary:
@@ -192,7 +195,7 @@ def describe_sentencepiece(model: Path, processor: SentencePieceProcessor) -> Vo
         path=model,
         size=int(processor.get_piece_size()),
         end_of_document=end if end >= 0 else None,
-        sha256=hash_tokenizer(model.parent),
+        sha256=None,
         cuts_before_spaces=False,
     )
 
