@@ -88,7 +88,7 @@ def prep(
     special_tokens: Annotated[
         bool,
         typer.Option(
-            help="Let the tokenizer add its own (BOS, CLS), as Megatron does since core_v0.17.",
+            help="Let the tokenizer add its own (BOS, CLS), as the tool of core_v0.19 does and of core_v0.16 does not.",
         ),
     ] = True,
     split_sentences: Annotated[
