@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.config import Config, load_config
 from dpbench.data.dataset import check_split, open_dataset
-from dpbench.data.inspect import inspect_dataset, render_text
+from dpbench.data.inspect import Demand, inspect_dataset, render_text
 from dpbench.errors import SetupError
 from make_data import DOCUMENTS, END, PROSE, byte_level_folder, call, prep, sequences, write_lines
 
@@ -23,8 +22,16 @@ SETTINGS = [
 
 
 @pytest.fixture
-def config() -> Config:
-    return load_config("demo-cpu", SETTINGS)
+def demand() -> Demand:
+    return Demand(
+        split="60,30,10",
+        seq_length=8,
+        steps=10,
+        samples=40,
+        global_batch_size=4,
+        eval_interval=4,
+        eval_iters=2,
+    )
 
 
 @pytest.fixture
@@ -34,8 +41,8 @@ def dataset(tmp_path: Path) -> Path:
     return tmp_path / "out"
 
 
-def test_counts_lengths_ids_and_the_first_text(dataset: Path, config: Config) -> None:
-    found = inspect_dataset(str(dataset), config)
+def test_counts_lengths_ids_and_the_first_text(dataset: Path, demand: Demand) -> None:
+    found = inspect_dataset(str(dataset), demand)
     made = sequences(dataset)
     lengths = [len(ids) for ids in made]
     assert (found.documents, found.empty_documents, found.sequences) == (11, 1, 10)
@@ -47,10 +54,10 @@ def test_counts_lengths_ids_and_the_first_text(dataset: Path, config: Config) ->
 
 
 def test_splits_hold_what_megatron_cuts_and_need_what_it_asks(
-    dataset: Path, config: Config
+    dataset: Path, demand: Demand
 ) -> None:
     lengths = [len(ids) for ids in sequences(dataset)]
-    train, validation, test = inspect_dataset(str(dataset), config).parts
+    train, validation, test = inspect_dataset(str(dataset), demand).parts
     assert [part.documents for part in (train, validation, test)] == [6, 3, 1]
     assert [part.tokens for part in (train, validation, test)] == [
         sum(lengths[:6]),
@@ -59,7 +66,7 @@ def test_splits_hold_what_megatron_cuts_and_need_what_it_asks(
     ]
     assert train.samples == (sum(lengths[:6]) - 1) // 8
     assert [part.needed_samples for part in (train, validation, test)] == [40, 24, 8]
-    text = render_text(inspect_dataset(str(dataset), config))
+    text = render_text(inspect_dataset(str(dataset), demand))
     assert f"40 samples asked, {train.samples} in it: " in text
     assert "8 samples asked, 0 in it: documents are joined over and over" in text
 
@@ -105,36 +112,36 @@ def write_pair(
 
 
 def test_any_pair_of_megatron_is_read_with_and_without_a_tokenizer(
-    tmp_path: Path, config: Config
+    tmp_path: Path, demand: Demand
 ) -> None:
     ids = struct.pack("<90000i", *range(90_000))
     prefix = write_pair(tmp_path / "books_text_document", [30_000] * 3, [0, 1, 1, 3], ids, 4, 4)
-    found = inspect_dataset(str(tmp_path / "books"), config)
+    found = inspect_dataset(str(tmp_path / "books"), demand)
     assert (found.token_type, found.largest_id, found.vocab_size) == ("int32", 89_999, None)
     assert (found.documents, found.empty_documents, found.sequences) == (3, 1, 3)
     assert "no tokenizer" in render_text(found)
     large = byte_level_folder(tmp_path / "large", 90_000)
     (large / "weights").mkdir()
-    assert inspect_dataset(f"{prefix}.bin", config, str(large)).vocab_size == 90_000
+    assert inspect_dataset(f"{prefix}.bin", demand, str(large)).vocab_size == 90_000
     small = byte_level_folder(tmp_path / "small")
     with pytest.raises(SetupError, match="no such file or folder"):
-        inspect_dataset(str(prefix), config, str(tmp_path / "missing"))
+        inspect_dataset(str(prefix), demand, str(tmp_path / "missing"))
     with pytest.raises(SetupError, match="id 89999 in a vocabulary of 600"):
-        inspect_dataset(str(prefix), config, str(small))
+        inspect_dataset(str(prefix), demand, str(small))
 
 
-def test_a_pair_of_megatrons_own_builder_opens(tmp_path: Path, config: Config) -> None:
+def test_a_pair_of_megatrons_own_builder_opens(tmp_path: Path, demand: Demand) -> None:
     from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
 
     builder = IndexedDatasetBuilder(f"{tmp_path}/own.bin", dtype=DType.optimal_dtype(600))
     for number in range(1, 11):
         builder.add_document([number] * (3 * number), [number, 2 * number])
     builder.finalize(f"{tmp_path}/own.idx")
-    found = inspect_dataset(f"{tmp_path}/own.idx", config)
+    found = inspect_dataset(f"{tmp_path}/own.idx", demand)
     assert (found.documents, found.sequences, found.dataset.tokens) == (10, 20, 165)
 
 
-def test_damaged_swapped_and_foreign_files_get_a_line(tmp_path: Path, config: Config) -> None:
+def test_damaged_swapped_and_foreign_files_get_a_line(tmp_path: Path, demand: Demand) -> None:
     good = write_pair(tmp_path / "good", [2, 1], [0, 1, 2], b"\1\0\2\0\3\0")
     other = write_pair(tmp_path / "other", [2], [0, 1], b"\1\0\2\0")
 
@@ -166,7 +173,7 @@ def test_damaged_swapped_and_foreign_files_get_a_line(tmp_path: Path, config: Co
     cases.append((str(tmp_path / "half"), "half a dataset"))
     for path, message in cases:
         with pytest.raises(SetupError, match=message) as caught:
-            inspect_dataset(path, config)
+            inspect_dataset(path, demand)
         assert "\n" not in str(caught.value)
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 import sentencepiece
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from dpbench.arguments import Installed, render_arguments
 from dpbench.config import Data, load_config
 from dpbench.data.dataset import open_dataset
 from dpbench.data.jobs import Recipe
 from dpbench.data.prepare import prepare
 from dpbench.data.request import PrepareRequest
 from dpbench.errors import SetupError
+from dpbench.inputs import data_flags, find_dataset
 from make_data import (
     DOCUMENTS,
     END,
@@ -56,18 +57,16 @@ def test_a_sentencepiece_model_gives_its_own_ids_and_goes_to_the_run(
     ids = [library.encode(text) for text in TEXTS]
     assert sequences(tmp_path / "out") == [[*some, library.eos_id()] for some in ids if some]
     assert made.manifest.tokenizer.vocab_size == len(library)
-    assert arguments(tmp_path / "out", "tokenizer-type") == "SentencePieceTokenizer"
+    assert flag(tmp_path / "out", "tokenizer_type") == "SentencePieceTokenizer"
     saved = tmp_path / "out" / "tokenizer" / "tokenizer.model"
-    assert arguments(tmp_path / "out", "tokenizer-model") == str(saved)
+    assert flag(tmp_path / "out", "tokenizer") == str(saved)
 
 
-def arguments(folder: Path, name: str) -> str:
-    """Return the value that a run on the dataset gives to a flag of Megatron."""
-    config = load_config("demo-cpu", [f"data.path={folder}"])
-    installed = Installed(transformer_engine=False, apex=False)
-    dataset = open_dataset(str(folder), config.data.tokenizer)
-    words = render_arguments(config, dataset, gpus=1, installed=installed, cache=folder)
-    return words[words.index(f"--{name}") + 1]
+def flag(folder: Path, name: str) -> str:
+    """Return what a run on the dataset gives to Megatron."""
+    config = load_config("demo-cpu", [f"data.path={folder}", 'data.split="1"'])
+    flags = asdict(data_flags(config, find_dataset(config, None)))
+    return str(flags[name])
 
 
 def unigram(folder: Path) -> Path:

@@ -1,57 +1,73 @@
-"""Config -> Megatron's argument list."""
+"""Config -> Megatron's argument list, as the parser of the Megatron in use spells it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from dpbench.config import Config, FlagValue
-from dpbench.data.dataset import Dataset
-from dpbench.errors import ConfigError
+from dpbench.arithmetic import Arithmetic
+from dpbench.config import Config, FlagValue, Model, Parallel, Training
+from dpbench.flag_check import FlagCheck
+from dpbench.fusions import Installed, fusion_flags
+from dpbench.options import OptionTable, plain
 
-WITHOUT_TRANSFORMER_ENGINE: dict[str, FlagValue] = {
-    "transformer-impl": "local",
-    "no-persist-layer-norm": True,
-    "no-gradient-accumulation-fusion": True,
+NOT_A_FLAG = {"micro_batches_per_step"}
+OWN_KEYS = {
+    **{
+        plain(name): f"{section}.{name}"
+        for section, model in (("model", Model), ("training", Training), ("parallel", Parallel))
+        for name in model.model_fields
+        if name not in NOT_A_FLAG
+    },
+    "fp16": "precision",
+    "bf16": "precision",
+    "data-path": "data.path",
+    "split": "data.split",
+    "tokenizer-type": "data.tokenizer",
+    "tokenizer-model": "data.tokenizer",
 }
-WITHOUT_APEX: dict[str, FlagValue] = {"no-masked-softmax-fusion": True}
+"""Flags that have a key of their own, and which."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Installed:
-    """Which optional kernels the training interpreter has."""
+class DataFlags:
+    """What the dataset gives to the command; None is not known, and left out."""
 
-    transformer_engine: bool
-    apex: bool
+    prefix: str
+    tokenizer: str | None
+    cache: str | None
+    """Folder of Megatron's index of samples; its name carries the digest of the data."""
+    tokenizer_type: str = "HuggingFaceTokenizer"
 
 
-def render_arguments(
-    config: Config, dataset: Dataset, *, gpus: int, installed: Installed, cache: Path
-) -> list[str]:
-    """Return the arguments of `pretrain_gpt` for a run on `gpus` devices.
+def collect_flags(
+    config: Config, data: DataFlags, numbers: Arithmetic, installed: Installed
+) -> dict[str, FlagValue]:
+    """Return every flag of a run by name; what `megatron:` gives comes last.
 
-    Errors: ConfigError when the batch cannot be divided or a flag under `megatron:` is dpbench's.
+    Errors: ConfigError when a flag under `megatron:` has a key of its own.
     """
-    check_batch(config, gpus)
+    own = {name.removeprefix("--"): value for name, value in config.megatron.items()}
+    check_own_flags(config)
+    training = config.training.model_dump(exclude=NOT_A_FLAG)
     flags: dict[str, FlagValue] = {
         **section_flags(config.model.model_dump(exclude={"max_position_embeddings"})),
         "max-position-embeddings": config.model.max_position_embeddings or config.model.seq_length,
-        **section_flags(config.training.model_dump()),
+        **section_flags(training | {"global_batch_size": numbers.global_batch_size}),
         **section_flags(config.parallel.model_dump()),
-        "data-path": str(dataset.prefix.resolve()),
-        "data-cache-path": str(cache.resolve()),
+        "data-path": data.prefix,
+        "data-cache-path": data.cache,
         "split": config.data.split,
-        "tokenizer-type": dataset.tokenizer_type,
-        "tokenizer-model": str(dataset.tokenizer.resolve()) if dataset.tokenizer else None,
+        "tokenizer-type": data.tokenizer_type,
+        "tokenizer-model": data.tokenizer,
         "log-throughput": True,
     }
     if config.precision != "fp32":
         flags[config.precision] = True
-    own = {name.replace("_", "-").lstrip("-"): value for name, value in config.megatron.items()}
-    check_own_flags(flags, own)
-    return list(to_arguments(flags | fusion_flags(installed) | own))
+    flags |= fusion_flags(config, installed)
+    given = {plain(name) for name in own}
+    return {name: value for name, value in flags.items() if name not in given} | own
 
 
 def section_flags(values: Mapping[str, Any]) -> dict[str, FlagValue]:
@@ -59,57 +75,25 @@ def section_flags(values: Mapping[str, Any]) -> dict[str, FlagValue]:
     return {name.replace("_", "-"): value for name, value in values.items()}
 
 
-def fusion_flags(installed: Installed) -> dict[str, FlagValue]:
-    """Return what must be switched off because its kernels are not installed."""
-    flags: dict[str, FlagValue] = {}
-    if not installed.transformer_engine:
-        flags.update(WITHOUT_TRANSFORMER_ENGINE)
-    if not installed.apex:
-        flags.update(WITHOUT_APEX)
-    return flags
+def check_own_flags(config: Config) -> None:
+    """Refuse a flag under `megatron:` that a key of its own sets."""
+    for name in config.megatron:
+        if key := OWN_KEYS.get(plain(name)):
+            message = f"{key} sets this flag"
+            raise config.error(f"megatron.{name}", message, hint=f"write it as {key}")
 
 
-def check_batch(config: Config, gpus: int) -> None:
-    """Refuse a global batch that the GPUs cannot share evenly, naming the nearest that they can."""
-    parallel, batch = config.parallel, config.training.global_batch_size
-    model_size = (
-        parallel.tensor_model_parallel_size
-        * parallel.pipeline_model_parallel_size
-        * parallel.context_parallel_size
-    )
-    if gpus % model_size:
-        hint = f"use a multiple of {model_size} GPUs, or smaller parallel sizes"
-        raise ConfigError(f"{gpus} GPUs cannot hold copies of {model_size} GPUs each", hint=hint)
-    unit = config.training.micro_batch_size * gpus // model_size
-    if batch % unit:
-        below, above = batch // unit * unit, (batch // unit + 1) * unit
-        near = f"{below} or {above}" if below else str(above)
-        message = (
-            f"training.global_batch_size {batch} is not divisible by micro_batch_size "
-            f"{config.training.micro_batch_size} x data parallel size {gpus // model_size}"
-        )
-        hint = f"use a global batch size of {near}, or another micro_batch_size"
-        raise ConfigError(message, hint=hint)
+def render_arguments(
+    flags: Mapping[str, FlagValue], config: Config, table: OptionTable, version: str
+) -> tuple[list[str], list[str]]:
+    """Return flags as arguments, and notes on what is spelled otherwise than it was given.
 
-
-def check_own_flags(flags: Mapping[str, FlagValue], own: Mapping[str, FlagValue]) -> None:
-    """Refuse a flag under `megatron:` that a key of its own already sets."""
-    if doubled := sorted(flags.keys() & own.keys()):
-        hint = "set it by its own key (model, training, data, precision or parallel)"
-        raise ConfigError(f"megatron.{doubled[0]}: dpbench sets this flag itself", hint=hint)
-
-
-def to_arguments(flags: Mapping[str, FlagValue]) -> Iterator[str]:
-    """Yield flags as arguments: true is the bare flag, false and null leave it out.
-
-    >>> list(to_arguments({"bf16": True, "lr": 0.0001, "data-path": ["0.5", "books"]}))
-    ['--bf16', '--lr', '0.0001', '--data-path', '0.5', 'books']
+    Errors: ConfigError for a flag that the parser of `table` has not or would not take so.
     """
+    check = FlagCheck(table=table, version=version, config=config)
+    given = {name.removeprefix("--"): name for name in config.megatron}
+    arguments: list[str] = []
     for name, value in flags.items():
-        if value is None or value is False:
-            continue
-        yield f"--{name}"
-        if isinstance(value, list):
-            yield from map(str, value)
-        elif value is not True:
-            yield str(value)
+        key = f"megatron.{given[name]}" if name in given else OWN_KEYS.get(name, name)
+        arguments += check.add(name, value, key)
+    return arguments, check.notes

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from dpbench import __version__
 from dpbench.errors import DpbenchError, Interrupted
+
+if TYPE_CHECKING:
+    from dpbench.compare import Comparison
 
 app = typer.Typer(
     help="Does data-parallel Megatron-LM training scale on this machine, and if not, why?",
@@ -20,12 +23,34 @@ app = typer.Typer(
 )
 EXIT_CODES = {"pass": 0, "fail": 1, "inconclusive": 3}
 
-ConfigName = Annotated[
-    str, typer.Option("--config", "-c", help="Name of a configuration, or a YAML file.")
+DEFAULT_CONFIG = "wikitext2-gpt2"
+ConfigNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="NAME|FILE",
+        help=f"Configuration, {DEFAULT_CONFIG} by default; given again, it adds to the one before.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be given again."),
+]
+DeviceOption = Annotated[
+    str | None, typer.Option("--device", help="auto, cuda or cpu; launch.device by default.")
+]
+MegatronOption = Annotated[
+    str | None,
+    typer.Option(
+        "--megatron",
+        help="A Megatron-LM checkout instead of the installed package.",
+        envvar="DPBENCH_MEGATRON",
+    ),
+]
+ScalingOption = Annotated[
+    Literal["strong", "weak"],
+    typer.Option("--scaling", help="strong: the global batch stays; weak: it grows with the GPUs."),
 ]
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
 
@@ -42,7 +67,7 @@ def version(
 
 @app.command()
 def prep(
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -88,7 +113,8 @@ def prep(
     special_tokens: Annotated[
         bool,
         typer.Option(
-            help="Let the tokenizer add its own (BOS, CLS), as the tool of core_v0.19 does and of core_v0.16 does not.",
+            help="Let the tokenizer add its own (BOS, CLS), as the tool of core_v0.19 does and "
+            "of core_v0.16 does not.",
         ),
     ] = True,
     split_sentences: Annotated[
@@ -113,7 +139,7 @@ def prep(
     from dpbench.data.request import PrepareRequest, check_format
     from dpbench.process import stop_signals_raise
 
-    data = load_config(config, overrides or ()).data
+    data = load_config(config or [DEFAULT_CONFIG], overrides or ()).data
     request = PrepareRequest(
         output=output or Path(data.path),
         inputs=tuple(inputs or ()),
@@ -147,7 +173,10 @@ def show_data(
     path: Annotated[
         str | None, typer.Argument(help="Dataset folder, or any .bin/.idx pair of Megatron.")
     ] = None,
-    config: ConfigName = "wikitext2-gpt2",
+    config: ConfigNames = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="Of the run; only weak scaling asks for more with more.")
+    ] = None,
     tokenizer: Annotated[
         str | None, typer.Option(help="Folder or .model, for a pair that prep did not make.")
     ] = None,
@@ -155,11 +184,22 @@ def show_data(
     overrides: Overrides = None,
 ) -> None:
     """Show what a dataset holds, check all of it, and say if its splits suffice for the steps."""
+    from dpbench.arithmetic import work_out
     from dpbench.config import load_config
-    from dpbench.data.inspect import inspect_dataset, render_json, render_text
+    from dpbench.data.inspect import Demand, inspect_dataset, render_json, render_text
 
-    loaded = load_config(config, overrides or ())
-    inspected = inspect_dataset(path or loaded.data.path, loaded, tokenizer)
+    loaded = load_config(config or [DEFAULT_CONFIG], overrides or ())
+    numbers = work_out(loaded, gpus or loaded.parallel.model_size)
+    demand = Demand(
+        split=loaded.data.split,
+        seq_length=loaded.model.seq_length,
+        steps=numbers.steps,
+        samples=numbers.samples,
+        global_batch_size=numbers.global_batch_size,
+        eval_interval=loaded.training.eval_interval,
+        eval_iters=loaded.training.eval_iters,
+    )
+    inspected = inspect_dataset(path or loaded.data.path, demand, tokenizer)
     typer.echo(render_json(inspected) if as_json else render_text(inspected), nl=False)
     inspected.require_usable()
 
@@ -167,17 +207,9 @@ def show_data(
 @app.command()
 def run(
     gpus: Annotated[int, typer.Option(help="GPUs, one process each; processes on CPU.")],
-    config: ConfigName = "wikitext2-gpt2",
-    device: Annotated[
-        str | None, typer.Option(help="auto, cuda or cpu; launch.device by default.")
-    ] = None,
-    megatron: Annotated[
-        str | None,
-        typer.Option(
-            help="A Megatron-LM checkout instead of the installed package.",
-            envvar="DPBENCH_MEGATRON",
-        ),
-    ] = None,
+    config: ConfigNames = None,
+    device: DeviceOption = None,
+    megatron: MegatronOption = None,
     runs: RunsFolder = Path("runs"),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and start nothing.")
@@ -187,44 +219,183 @@ def run(
     """Train once with Megatron-LM and keep log, command and results."""
     from dpbench.config import load_config
     from dpbench.launch import plan_launch
+    from dpbench.named_configs import title_of
+    from dpbench.render import render_launches
     from dpbench.training import train
 
-    chosen = list(overrides or ())
-    if device:
-        chosen.append(f"launch.device={device}")
-    if megatron:
-        chosen.append(f"launch.megatron_path={megatron}")
-    launch = plan_launch(load_config(config, chosen), gpus=gpus)
+    names = config or [DEFAULT_CONFIG]
+    chosen = with_launch_options(overrides, device, megatron)
+    launch = plan_launch(load_config(names, chosen), gpus=gpus)
     if dry_run:
-        typer.echo(launch.shell_command(), nl=False)
+        typer.echo(render_launches([launch], title_of(names)), nl=False)
         return
-    folder = train(launch, name=Path(config).stem, runs=runs, show=sys.stderr)
+    for note in launch.notes:
+        typer.echo(f"note: {note}", err=True)
+    folder = train(launch, name=title_of(names), runs=runs, show=sys.stderr)
     typer.echo(folder)
 
 
 @app.command()
+def render(
+    gpus: Annotated[str, typer.Option(metavar="N[,N...]", help="GPU counts.")] = "1",
+    config: ConfigNames = None,
+    device: DeviceOption = None,
+    megatron: MegatronOption = None,
+    diff: Annotated[
+        str | None,
+        typer.Option(
+            "--diff", metavar="OTHER", help="Show only what differs from this configuration or run."
+        ),
+    ] = None,
+    overrides: Overrides = None,
+) -> None:
+    """Print the command of a run with its arithmetic; it works in any shell, without dpbench.
+
+    GPUs and dataset need not be here; what is therefore not known is said.
+    """
+    from dpbench.config import load_config
+    from dpbench.launch import plan_launch
+    from dpbench.named_configs import title_of
+    from dpbench.render import parse_counts, render_difference, render_launches
+    from dpbench.results import CONFIG_FILE
+
+    names = config or [DEFAULT_CONFIG]
+    chosen = with_launch_options(overrides, device, megatron)
+    loaded = load_config(names, chosen)
+    launches = [plan_launch(loaded, gpus=one, on_paper=True) for one in parse_counts(gpus)]
+    if diff is None:
+        typer.echo(render_launches(launches, title_of(names)), nl=False)
+        return
+    path = str(Path(diff) / CONFIG_FILE) if Path(diff).is_dir() else diff
+    other = load_config(path, with_launch_options(None, device, megatron))
+    for launch in launches:
+        beside = plan_launch(other, gpus=launch.gpus, on_paper=True)
+        pair = (title_of(names), Path(diff).name)
+        typer.echo(render_difference(launch, beside, pair), nl=False)
+
+
+@app.command()
+def flags(
+    pattern: Annotated[
+        str, typer.Argument(help="Part of a name, or of a help text; all flags when left out.")
+    ] = "",
+    megatron: MegatronOption = None,
+) -> None:
+    """Search the flags of the Megatron in use; any of them may stand under `megatron:`."""
+    from dpbench.megatron import find_megatron
+    from dpbench.options import load_options
+    from dpbench.render import render_options
+
+    found = find_megatron(megatron)
+    typer.echo(render_options(load_options(found), pattern, found.version), nl=False)
+
+
+@app.command()
+def configs(
+    schema: Annotated[
+        bool, typer.Option("--schema", help="Print the JSON Schema of a configuration.")
+    ] = False,
+) -> None:
+    """List the configurations that are found by name."""
+    from dpbench.named_configs import first_line, named_configs
+
+    if schema:
+        import json
+
+        from dpbench.config import json_schema
+
+        typer.echo(json.dumps(json_schema(), indent=2))
+        return
+    found = named_configs()
+    width = max(map(len, found), default=0)
+    for name, path in found.items():
+        typer.echo(f"{name:{width}}  {first_line(path)}".rstrip())
+
+
+@app.command()
+def bench(
+    gpus: Annotated[str, typer.Option(help="GPU counts, the smallest is the baseline.")] = "1,2",
+    repeat: Annotated[int, typer.Option(min=1, max=20, help="Runs of each GPU count.")] = 3,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="decided", help="Stop when the speed is decided, after 3, 5 or 7 rounds."
+        ),
+    ] = None,
+    scaling: ScalingOption = "strong",
+    resume: Annotated[
+        Path | None, typer.Option(help="Go on with this experiment; its plan is kept.")
+    ] = None,
+    config: ConfigNames = None,
+    device: DeviceOption = None,
+    megatron: MegatronOption = None,
+    runs: RunsFolder = Path("runs"),
+    overrides: Overrides = None,
+) -> None:
+    """Measure the speedup with repeated, interleaved runs, and say how sure it is."""
+    from dpbench import bench as experiments
+    from dpbench.config import load_config
+    from dpbench.named_configs import title_of
+
+    if resume:
+        experiment = experiments.open_experiment(resume)
+    else:
+        names = config or [DEFAULT_CONFIG]
+        chosen = with_launch_options(overrides, device, megatron)
+        plan = experiments.make_plan(
+            title_of(names), gpus=gpus, repeat=repeat, until=until, scaling=scaling
+        )
+        experiment = experiments.new_experiment(load_config(names, chosen), plan, runs)
+    comparisons = experiments.run_experiment(experiment, show=sys.stderr)
+    answer(comparisons)
+
+
+@app.command()
 def compare(
-    first: Annotated[Path | None, typer.Argument(help="A run folder or a Megatron log.")] = None,
-    second: Annotated[Path | None, typer.Argument(help="The other one.")] = None,
+    paths: Annotated[
+        list[Path] | None,
+        typer.Argument(help="Run folders, Megatron logs, or an experiment; the newest if none."),
+    ] = None,
     min_efficiency: Annotated[
         float | None, typer.Option(help="Least scaling efficiency, instead of the config's.")
     ] = None,
     max_final_loss: Annotated[
         float | None, typer.Option(help="Highest final loss, instead of the config's.")
     ] = None,
+    scaling: ScalingOption = "strong",
     runs: RunsFolder = Path("runs"),
 ) -> None:
-    """Say whether more GPUs train faster: the newest comparable pair, or the two that you name.
+    """Say whether more GPUs train faster. Runs of the same GPU count are repeats.
 
     Exit status: 0 pass, 1 fail, 2 not comparable, 3 inconclusive.
     """
-    from dpbench.compare import choose_pair, compare_runs
+    from dpbench.bench import compare_paths, newest_paths
+
+    given = {"min_efficiency": min_efficiency, "max_final_loss": max_final_loss}
+    checks = {name: value for name, value in given.items() if value is not None}
+    answer(compare_paths(paths or newest_paths(runs), scaling, checks))
+
+
+def answer(comparisons: list[Comparison]) -> None:
+    """Print the verdicts and exit with the status of the worst."""
     from dpbench.report.terminal import render_comparison
 
-    pair = choose_pair(first, second, runs)
-    comparison = compare_runs(*pair, min_efficiency=min_efficiency, max_final_loss=max_final_loss)
-    typer.echo(render_comparison(comparison), nl=False)
-    raise typer.Exit(EXIT_CODES[comparison.verdict.outcome])
+    typer.echo("\n".join(map(render_comparison, comparisons)), nl=False)
+    outcomes = {comparison.outcome for comparison in comparisons}
+    worst = next(name for name in ("fail", "inconclusive", "pass") if name in outcomes)
+    raise typer.Exit(EXIT_CODES[worst])
+
+
+def with_launch_options(
+    overrides: list[str] | None, device: str | None, megatron: str | None
+) -> list[str]:
+    """Return the overrides with those that have an option of their own."""
+    chosen = list(overrides or ())
+    if device:
+        chosen.append(f"launch.device={device}")
+    if megatron:
+        chosen.append(f"launch.megatron_path={megatron}")
+    return chosen
 
 
 def main() -> None:

@@ -1,109 +1,176 @@
-"""Two runs -> Comparison: were they the same work, and what is the verdict."""
+"""Runs -> Comparison: were they the same work, and what is the verdict."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
+from typing import Literal
 
 from pydantic import ValidationError
 
 from dpbench.config import Checks, load_config
 from dpbench.errors import ConfigError, DpbenchError, SetupError
-from dpbench.log import Log, read_log
-from dpbench.metrics import Throughput, measure
-from dpbench.results import CONFIG_FILE, LOG_FILE, Run, read_run
-from dpbench.verdict import Verdict, judge
+from dpbench.metrics import Throughput
+from dpbench.pairs import Estimate, estimate_speedup
+from dpbench.results import CONFIG_FILE, RUN_FILE
+from dpbench.runs import SAME_TRAINING, SAME_WORK, LoggedRun, list_differences, load_run
+from dpbench.verdict import (
+    Gate,
+    Outcome,
+    judge_agreement,
+    judge_baseline,
+    judge_loss,
+    judge_speed,
+    judge_steadiness,
+    worst,
+)
 
-SAME_WORK = {
-    "num_layers": "layers",
-    "hidden_size": "hidden size",
-    "num_attention_heads": "attention heads",
-    "seq_length": "sequence length",
-    "global_batch_size": "global batch size",
-    "params_dtype": "precision",
-    "megatron": "Megatron-Core version",
-    "device": "device",
-}
-"""Facts that must be equal for a speedup to mean anything."""
-SAME_TRAINING = {
-    "train_iters": "steps in the run",
-    "lr": "learning rate",
-    "seed": "seed",
-    "data_path": "dataset",
-    "transformer_impl": "transformer implementation",
-    "torch": "PyTorch version",
-}
-"""Facts whose difference is told but does not stop the comparison."""
+Scaling = Literal["strong", "weak"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Arm:
-    """One side of a comparison."""
+    """The runs of one GPU count, in the order in which they were made."""
 
-    path: Path
-    gpus: int
-    device: str | None
-    """cuda, cpu, or None for a bare log."""
-    gpu_name: str | None
-    work: Mapping[str, str]
-    micro_batch_size: int | None
-    throughput: Throughput
+    runs: tuple[LoggedRun, ...]
 
     @property
-    def tokens_per_second(self) -> float | None:
-        """Samples a second times sequence length; None when the log does not say the length."""
-        length = self.work.get("seq_length")
-        return self.throughput.samples_per_second * int(length) if length else None
+    def first(self) -> LoggedRun:
+        """The run that stands for what all runs of the arm have in common."""
+        return self.runs[0]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs, or processes on CPU."""
+        return self.first.gpus
+
+    @property
+    def throughputs(self) -> list[Throughput]:
+        """The throughput of each run."""
+        return [run.throughput for run in self.runs]
+
+    def typical(self, name: str) -> float | None:
+        """Return the median over the runs of a figure of their throughput or rates."""
+        values = [
+            getattr(run.throughput if hasattr(run.throughput, name) else run.rates, name)
+            for run in self.runs
+        ]
+        known = [value for value in values if value is not None]
+        return median(known) if known else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """A baseline, a scaled run, the gates and the verdict; notes say what to keep in mind."""
+    """A baseline, a scaled arm, the gates and the verdict; notes say what to keep in mind."""
 
     baseline: Arm
     scaled: Arm
+    scaling: Scaling
+    estimate: Estimate
     checks: Checks
-    verdict: Verdict
+    gates: tuple[Gate, ...]
+    """Each condition of the verdict; the first is the speedup."""
     notes: tuple[str, ...]
+
+    @property
+    def gpu_ratio(self) -> float:
+        """GPUs of the scaled arm for each one of the baseline: the ideal speedup."""
+        return self.scaled.gpus / self.baseline.gpus
+
+    @property
+    def efficiency(self) -> float:
+        """Speedup over its ideal."""
+        return self.estimate.speedup / self.gpu_ratio
+
+    @property
+    def needed(self) -> float:
+        """The speedup that the gate asks for."""
+        return self.checks.min_efficiency * self.gpu_ratio
+
+    @property
+    def outcome(self) -> Outcome:
+        """The verdict."""
+        return worst(self.gates)
 
 
 def compare_runs(
-    first: Path,
-    second: Path,
+    paths: Sequence[Path],
     *,
-    min_efficiency: float | None = None,
-    max_final_loss: float | None = None,
-) -> Comparison:
-    """Compare two run folders or logs; the one with fewer GPUs is the baseline.
+    scaling: Scaling = "strong",
+    checks: Mapping[str, float] | None = None,
+) -> list[Comparison]:
+    """Compare run folders or logs: each GPU count with the smallest, one comparison for each.
 
-    The gates are those of the scaled run's configuration unless given. Errors: SetupError when one
-    of them is no run, failed, or did other work than the other.
+    Runs of the same GPU count are repeats and are paired in the order given. `checks` replaces
+    gates of the scaled run's configuration. Errors: SetupError when something is no run, failed, or
+    did other work than the rest, or when all have the same GPU count.
     """
-    baseline, scaled = sorted((load_arm(first), load_arm(second)), key=lambda arm: arm.gpus)
-    if baseline.gpus == scaled.gpus:
-        hint = "compare runs of different GPU counts"
-        raise SetupError(f"both runs used {baseline.gpus} GPU(s)", hint=hint)
-    if differences := list_differences(baseline, scaled, SAME_WORK):
-        hint = "run both with the same configuration and change only --gpus"
-        raise SetupError(f"not the same work: {'; '.join(differences)}", hint=hint)
-    configured = configured_checks(scaled.path)
-    given = {"min_efficiency": min_efficiency, "max_final_loss": max_final_loss}
-    gates = replace_checks(configured, {k: v for k, v in given.items() if v is not None})
-    verdict = judge(
-        baseline.throughput,
-        scaled.throughput,
-        gpu_ratio=scaled.gpus / baseline.gpus,
-        min_efficiency=gates.min_efficiency,
-        max_final_loss=gates.max_final_loss,
-    )
+    groups: dict[int, list[LoggedRun]] = {}
+    for run in map(load_run, paths):
+        groups.setdefault(run.gpus, []).append(run)
+    baseline, *others = (Arm(runs=tuple(groups[gpus])) for gpus in sorted(groups))
+    if not others:
+        hint = "give runs of different GPU counts"
+        raise SetupError(f"all runs used {baseline.gpus} GPU(s)", hint=hint)
+    comparisons = []
+    for scaled in others:
+        check_same_work(baseline, scaled, scaling)
+        gates = replace_checks(configured_checks(scaled.first.path), checks or {})
+        comparisons.append(judge(baseline, scaled, scaling, gates))
+    return comparisons
+
+
+def judge(baseline: Arm, scaled: Arm, scaling: Scaling, checks: Checks) -> Comparison:
+    """Give the verdict on two arms that did the same work."""
+    pairs = list(zip(baseline.throughputs, scaled.throughputs, strict=False))
+    estimate, ratio = estimate_speedup(pairs), scaled.gpus / baseline.gpus
+    gates = [judge_speed(estimate, checks.min_efficiency * ratio), judge_baseline(estimate, ratio)]
+    for title, arm in (("baseline", baseline), ("scaled", scaled)):
+        gates.append(judge_steadiness(title, arm.throughputs, estimate.pairs))
+        gates.append(judge_loss(title, arm.throughputs, checks.max_final_loss))
+    if scaling == "strong":
+        gates.append(judge_agreement(baseline.first.losses, scaled.first.losses))
     return Comparison(
         baseline=baseline,
         scaled=scaled,
-        checks=gates,
-        verdict=verdict,
+        scaling=scaling,
+        estimate=estimate,
+        checks=checks,
+        gates=tuple(gate for gate in gates if gate),
         notes=tuple(list_notes(baseline, scaled)),
     )
+
+
+def check_same_work(baseline: Arm, scaled: Arm, scaling: Scaling) -> None:
+    """Refuse runs that did different work, naming each difference. Errors: SetupError."""
+    facts = dict(SAME_WORK)
+    if scaling == "weak":
+        del facts["global_batch_size"]
+    for arm in (baseline, scaled):
+        for run in arm.runs:
+            if scaling == "weak" and not grew_with_gpus(baseline.first, run):
+                hint = "make the batch grow with the GPUs, or leave out --scaling weak"
+                raise SetupError(f"not weak scaling: {describe_batches(baseline, run)}", hint=hint)
+            if differences := list_differences(baseline.first, run, facts):
+                hint = "run both with the same configuration and change only --gpus"
+                if run.gpus != baseline.gpus and grew_with_gpus(baseline.first, run):
+                    hint = "the batch grew with the GPUs: --scaling weak compares such runs"
+                raise SetupError(f"not the same work: {'; '.join(differences)}", hint=hint)
+
+
+def grew_with_gpus(baseline: LoggedRun, run: LoggedRun) -> bool:
+    """Tell whether the global batches are in the ratio of the GPUs."""
+    batches = [one.throughput.global_batch_size for one in (baseline, run)]
+    return batches[0] * run.gpus == batches[1] * baseline.gpus
+
+
+def describe_batches(baseline: Arm, run: LoggedRun) -> str:
+    """Return the global batches of two runs in words."""
+    first = baseline.first.throughput.global_batch_size
+    batch = run.throughput.global_batch_size
+    return f"global batch {first} on {baseline.gpus} GPU(s), {batch} on {run.gpus}"
 
 
 def replace_checks(checks: Checks, given: Mapping[str, float]) -> Checks:
@@ -117,73 +184,18 @@ def replace_checks(checks: Checks, given: Mapping[str, float]) -> Checks:
         raise ConfigError(f"--{name} {problem['input']}", hint=hint) from None
 
 
-def load_arm(path: Path) -> Arm:
-    """Read a run folder of dpbench, or a bare log of Megatron."""
-    run = read_run(path) if path.is_dir() else None
-    if run and run.status != "finished":
-        hint = f"its output is in {path / LOG_FILE}; run it again"
-        raise SetupError(f"{path}: this run is {run.status}: {run.problem}", hint=hint)
-    log = read_log(path / LOG_FILE if run else path)
-    return Arm(
-        path=path,
-        gpus=run.gpus if run else world_size(log, path),
-        device=run.device if run else None,
-        gpu_name=run.environment.gpu_names[0] if run and run.environment.gpu_names else None,
-        work=describe_work(log, run),
-        micro_batch_size=whole_number(log.arguments.get("micro_batch_size")),
-        throughput=measure(log.steps, whole_number(log.arguments.get("global_batch_size"))),
-    )
-
-
-def world_size(log: Log, path: Path) -> int:
-    """Return the number of processes that a bare log tells of."""
-    if size := whole_number(log.arguments.get("world_size")):
-        return size
-    hint = "give a log that has Megatron's argument dump, or a run folder of dpbench"
-    raise SetupError(f"{path}: does not say on how many GPUs it ran", hint=hint)
-
-
-def whole_number(text: str | None) -> int | None:
-    """Return a positive whole number of the argument dump, None for anything else."""
-    return int(text) if text and text.isdigit() and int(text) > 0 else None
-
-
-def describe_work(log: Log, run: Run | None) -> dict[str, str]:
-    """Return what a run did, by the names of Megatron's arguments."""
-    names = (SAME_WORK | SAME_TRAINING).keys()
-    work = {name: log.arguments[name] for name in names if name in log.arguments}
-    batch = log.steps[-1].global_batch_size
-    if batch:
-        work["global_batch_size"] = str(batch)
-    known = {"megatron": log.megatron_version, "torch": log.torch_version}
-    if run:
-        known |= {
-            "device": run.device,
-            "megatron": log.megatron_version or run.environment.megatron,
-        }
-    return work | {name: value for name, value in known.items() if value}
-
-
-def list_differences(baseline: Arm, scaled: Arm, facts: Mapping[str, str]) -> list[str]:
-    """Return the facts that both runs tell and tell differently."""
-    return [
-        f"{title} {baseline.work[name]} against {scaled.work[name]}"
-        for name, title in facts.items()
-        if name in baseline.work
-        and name in scaled.work
-        and baseline.work[name] != scaled.work[name]
-    ]
-
-
 def list_notes(baseline: Arm, scaled: Arm) -> list[str]:
     """Return what a reader should know beside the verdict."""
-    notes = [f"differs: {text}" for text in list_differences(baseline, scaled, SAME_TRAINING)]
-    if baseline.micro_batch_size != scaled.micro_batch_size:
-        sizes = f"{baseline.micro_batch_size} against {scaled.micro_batch_size}"
-        notes.append(f"differs: micro batch size {sizes}")
-    for arm in (baseline, scaled):
-        if unknown := [title for name, title in SAME_WORK.items() if name not in arm.work]:
-            notes.append(f"not checked, {arm.path} does not say: {', '.join(unknown)}")
+    one, other = baseline.first, scaled.first
+    notes = [f"differs: {text}" for text in list_differences(one, other, SAME_TRAINING)]
+    for run in (one, other):
+        if unknown := [title for name, title in SAME_WORK.items() if name not in run.work]:
+            notes.append(f"not checked, {run.path} does not say: {', '.join(unknown)}")
+    for run in (*baseline.runs, *scaled.runs):
+        if run.throughput.findings:
+            notes.append(f"{run.path.name}: {run.throughput.sentence}")
+    if extra := abs(len(baseline.runs) - len(scaled.runs)):
+        notes.append(f"{extra} run(s) without a partner are not in the speedup")
     return notes
 
 
@@ -195,30 +207,20 @@ def configured_checks(path: Path) -> Checks:
         return Checks()
 
 
-def choose_pair(first: Path | None, second: Path | None, runs: Path) -> tuple[Path, Path]:
-    """Return the two that were named, or the newest comparable pair. Errors: SetupError."""
-    if first and second:
-        return first, second
-    if first:
-        hint = f"dpbench compare {first} ANOTHER, or no argument for the newest pair"
-        raise SetupError("compare needs two runs, or none", hint=hint)
-    return newest_pair(runs)
-
-
-def newest_pair(runs: Path) -> tuple[Path, Path]:
-    """Return the newest two runs under `runs` that can be compared, baseline first.
+def newest_pair(runs: Path) -> list[Path]:
+    """Return the newest two runs under `runs` that can be compared.
 
     Errors: SetupError when there is no such pair.
     """
-    arms: list[Arm] = []
-    for folder in sorted(runs.glob("*/run.json"), reverse=True):
+    found: list[LoggedRun] = []
+    for record in sorted(runs.glob(f"*/{RUN_FILE}"), reverse=True):
         try:
-            arms.append(load_arm(folder.parent))
+            found.append(load_run(record.parent))
         except DpbenchError:
             continue  # a failed or foreign run is not part of a pair
-    for index, newer in enumerate(arms):
-        for older in arms[index + 1 :]:
+    for index, newer in enumerate(found):
+        for older in found[index + 1 :]:
             if newer.gpus != older.gpus and not list_differences(newer, older, SAME_WORK):
-                return older.path, newer.path
+                return [older.path, newer.path]
     hint = "run dpbench run --gpus 1 and dpbench run --gpus 2 first, or name two runs"
     raise SetupError(f"{runs}: no two finished runs of the same work", hint=hint)

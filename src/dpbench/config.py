@@ -6,27 +6,39 @@ Keys of `model` and `training` carry the names of Megatron's own arguments, with
 from __future__ import annotations
 
 from collections.abc import Sequence
-from difflib import get_close_matches
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
 
+from dpbench.complaint import cut, describe
 from dpbench.errors import ConfigError
-from dpbench.yaml_source import Document, parse_value, read_document
+from dpbench.named_configs import find_config
+from dpbench.yaml_source import MAX_DEPTH, Document, parse_value, quote_environment, read_document
 
-Count = Annotated[int, Field(ge=1)]
-NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+LARGEST = 2**31 - 1
+"""Megatron keeps counts and seeds in 32-bit integers."""
+Count = Annotated[int, Field(ge=1, le=LARGEST)]
+CountOrZero = Annotated[int, Field(ge=0, le=LARGEST)]
+NonNegative = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
+Text = Annotated[str, Field(min_length=1)]
+FlagName = Annotated[str, Field(pattern=r"^(--)?[A-Za-z0-9][A-Za-z0-9_-]*$")]
+EITHER_OR = (("global_batch_size", "micro_batches_per_step"), ("train_iters", "train_samples"))
+"""Pairs of keys under `training` of which exactly one is given."""
 FlagValue = bool | int | float | str | list[str | int | float] | None
 
 
 class Section(BaseModel):
-    """A part of the configuration: frozen, strictly typed, no unknown keys."""
+    """A part of the configuration: frozen, strictly typed, no unknown keys, no NaN or infinity."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
     )
 
 
@@ -34,13 +46,17 @@ class Model(Section):
     """The GPT that is trained."""
 
     num_layers: Count
+    """Transformer layers."""
     hidden_size: Count
+    """Width of the model."""
     num_attention_heads: Count
+    """Attention heads of a layer; hidden_size is a multiple of it."""
     seq_length: Count
     """Tokens a sample."""
     max_position_embeddings: Count | None = None
     """Longest sequence the position embeddings serve; seq_length when left out."""
     init_method_std: NonNegative = 0.02
+    """Standard deviation of the initial weights."""
     attention_dropout: Probability = 0.1
     hidden_dropout: Probability = 0.1
 
@@ -48,34 +64,66 @@ class Model(Section):
 class Training(Section):
     """Batches, steps and the optimizer."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [
+                {"anyOf": [{"required": [one]}, {"required": [other]}]} for one, other in EITHER_OR
+            ]
+        }
+    )
+
     micro_batch_size: Count
     """Samples a GPU takes in one forward and backward pass."""
-    global_batch_size: Count
+    global_batch_size: Count | None = None
     """Samples a step takes on all GPUs together; the same at every GPU count (strong scaling)."""
-    train_iters: Count
+    micro_batches_per_step: Count | None = None
+    """Instead of global_batch_size: passes of each GPU a step, at any GPU count (weak scaling)."""
+    train_iters: Count | None = None
+    """Steps of the run."""
+    train_samples: Count | None = None
+    """Instead of train_iters: samples of the run."""
+    rampup_batch_size: Annotated[list[Count], Field(min_length=3, max_length=3)] | None = None
+    """[start, increment, samples], three integers; Megatron before 0.18 and train_samples only."""
     log_interval: Count = 10
+    """Steps between two lines of the log."""
     eval_interval: Count = 1000
-    eval_iters: Annotated[int, Field(ge=0)] = 0
+    """Steps between two evaluations."""
+    eval_iters: CountOrZero = 0
+    """Batches of an evaluation, also of the one at the end; 0 for none."""
     lr: NonNegative
+    """Learning rate after the warm-up."""
     min_lr: NonNegative = 0.0
-    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root"] = "cosine"
-    lr_warmup_iters: Annotated[int, Field(ge=0)] = 0
+    lr_decay_style: Literal["constant", "linear", "cosine", "inverse-square-root", "WSD"] = "cosine"
+    lr_decay_iters: Count | None = None
+    """Steps until the learning rate is at min_lr; the whole run when left out."""
+    lr_warmup_iters: CountOrZero = 0
+    """Steps in which the learning rate rises."""
     weight_decay: NonNegative = 0.01
     clip_grad: NonNegative = 1.0
-    seed: Annotated[int, Field(ge=1)] = 1234
+    seed: Count = 1234
+
+    @model_validator(mode="after")
+    def check_pairs(self) -> Self:
+        """Refuse both or none of two keys that say the same thing."""
+        for one, other in EITHER_OR:
+            given = [name for name in (one, other) if getattr(self, name) is not None]
+            if len(given) != 1:
+                kind = "both_given" if given else "none_given"
+                raise PydanticCustomError(kind, "{one}, {other}", {"one": one, "other": other})
+        return self
 
 
 class Data(Section):
     """The tokenized dataset, and what `dpbench prep` makes it from."""
 
-    path: str
+    path: Text
     """Folder that `prep` writes, or the path of any Megatron .bin/.idx pair without the suffix."""
-    source: str | None = None
+    source: Text | None = None
     """What `prep` reads when no input is named: python-docs, wikitext-2, owner/name on the hub."""
-    tokenizer: str | None = None
+    tokenizer: Text | None = None
     """Tokenizer for `prep`: gpt2, trained-bpe, owner/name on the hub, a folder or a .model file;
     for `run` only with a dataset that carries none."""
-    split: str = "969,30,1"
+    split: Text = "969,30,1"
     """Weights of the train, validation and test documents."""
 
 
@@ -83,15 +131,28 @@ class Parallel(Section):
     """Ways to divide the model; anything but 1 is no longer pure data parallelism."""
 
     tensor_model_parallel_size: Count = 1
+    """GPUs that share the matrices of a layer."""
     pipeline_model_parallel_size: Count = 1
+    """GPUs that share the layers."""
     context_parallel_size: Count = 1
+    """GPUs that share a sequence."""
+
+    @property
+    def model_size(self) -> int:
+        """GPUs that hold one copy of the model."""
+        return (
+            self.tensor_model_parallel_size
+            * self.pipeline_model_parallel_size
+            * self.context_parallel_size
+        )
 
 
 class Launch(Section):
     """How the training process is started."""
 
     device: Literal["auto", "cuda", "cpu"] = "auto"
-    megatron_path: str | None = None
+    """auto: the GPUs."""
+    megatron_path: Text | None = None
     """A Megatron-LM checkout; the installed package when left out."""
     master_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Rendezvous port; a free one when left out."""
@@ -115,56 +176,59 @@ class Config(Section):
     training: Training
     data: Data
     precision: Literal["fp32", "fp16", "bf16"] = "bf16"
+    """Number format of the training."""
     parallel: Parallel = Parallel()
     launch: Launch = Launch()
     checks: Checks = Checks()
-    megatron: dict[str, FlagValue] = {}
-    """Any other flag of Megatron's parser, by name without the dashes in front."""
+    megatron: dict[FlagName, FlagValue] = {}
+    """Any other flag of Megatron's parser, by name; true is the bare flag, false leaves it out."""
+
+    _document: Document = PrivateAttr(default_factory=lambda: Document("configuration", {}))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare what is configured, not where it was written."""
+        return isinstance(other, Config) and self.model_dump() == other.model_dump()
+
+    def flag(self, name: str) -> FlagValue:
+        """Return the value of a flag under `megatron`, however it is spelled; None without one."""
+        for key, value in self.megatron.items():
+            if key.lstrip("-").replace("_", "-") == name:
+                return value
+        return None
+
+    def error(self, dotted: str, message: str, *, hint: str) -> ConfigError:
+        """Return the error about a key, with the place where it was written."""
+        where = self._document.place(tuple(dotted.split(".")))
+        return ConfigError(f"{where}: {dotted}: {message}", hint=hint)
 
 
-def find_config(name: str) -> Path:
-    """Return the file for a path or for the name of a configuration that dpbench brings.
+def load_config(names: str | Sequence[str], overrides: Sequence[str] = ()) -> Config:
+    """Read configurations by path or name, merge them and apply `key.key=value` overrides.
 
-    Errors: ConfigError when there is none.
-    """
-    path = Path(name)
-    if path.suffix in {".yaml", ".yml"} or len(path.parts) > 1:
-        if path.is_file():
-            return path
-        what = "is a folder" if path.is_dir() else "does not exist"
-        raise ConfigError(f"{path}: {what}", hint=f"give a YAML file, or one of: {known_names()}")
-    for folder in config_folders():
-        if (candidate := folder / f"{name}.yaml").is_file():
-            return candidate
-    close = get_close_matches(name, known_names().split(", "), n=1)
-    hint = f"did you mean {close[0]}?" if close else f"known: {known_names()}, or a YAML file"
-    raise ConfigError(f"no configuration is named {name!r}", hint=hint)
-
-
-def config_folders() -> list[Path]:
-    """Where named configurations live: here, in this source tree, in the installed package."""
-    package = Path(__file__).parent
-    return [Path("configs"), package / "configs", package.parents[1] / "configs"]
-
-
-def known_names() -> str:
-    """Return the names of all configurations that are found by name, separated by commas."""
-    return ", ".join(sorted({p.stem for f in config_folders() for p in f.glob("*.yaml")}))
-
-
-def load_config(name: str, overrides: Sequence[str] = ()) -> Config:
-    """Read a configuration by path or name and apply `key.key=value` overrides from left to right.
-
+    All go from left to right: a later value replaces an earlier one, a later section adds to it.
     Errors: ConfigError with file, line, column and key for whatever is wrong.
     """
-    document = read_document(find_config(name))
+    first, *others = [names] if isinstance(names, str) else names
+    document = read_document(find_config(first))
+    for name in others:
+        document.merge(read_document(find_config(name)))
     for override in overrides:
         set_value(document, override)
+    return validate(document)
+
+
+def validate(document: Document) -> Config:
+    """Return the configuration that a document describes. Errors: ConfigError."""
+    sections = Config.model_fields.keys() - {"precision"}
+    data = {  # a section whose keys are all commented out
+        key: {} if value is None and key in sections else value
+        for key, value in document.data.items()
+    }
     try:
-        config = Config.model_validate(document.data)
+        config = Config.model_validate(data)
     except ValidationError as error:
-        raise describe(error, document) from None
-    check_meaning(config, document)
+        raise describe(error, document, Config) from None
+    config._document = document
     return config
 
 
@@ -172,85 +236,34 @@ def set_value(document: Document, override: str) -> None:
     """Apply one `--set a.b=c` to the document; the value is read as YAML would read it."""
     dotted, equals, text = override.partition("=")
     keys = tuple(dotted.strip().split("."))
-    if not equals or not all(keys):
+    if not equals or not all(keys) or len(keys) > MAX_DEPTH:
         hint = "write --set section.key=value, for example --set training.micro_batch_size=2"
-        raise ConfigError(f"--set {override}: not of the form key=value", hint=hint)
+        raise ConfigError(f"--set {cut(override)}: not of the form key=value", hint=hint)
+    where = f"--set {'.'.join(keys)}"
     mapping: dict[str, Any] = document.data
     for depth, key in enumerate(keys[:-1], 1):
-        child = mapping.setdefault(key, {})
+        child = mapping.get(key)
+        if child is None:
+            child = mapping[key] = {}
+            document.places[keys[:depth]] = where
         if not isinstance(child, dict):
-            where = ".".join(keys[:depth])
-            hint = f"{where} is a value, not a section; write --set {where}=..."
-            raise ConfigError(f"--set {override}: {where} has no keys", hint=hint)
+            section = ".".join(keys[:depth])
+            hint = f"{section} is a value, not a section; write --set {section}=..."
+            raise ConfigError(f"{where}: {section} has no keys", hint=hint)
         mapping = child
-    mapping[keys[-1]] = parse_value(text, where=f"--set {override}")
-    document.places[keys] = f"--set {override}"
-
-
-def describe(error: ValidationError, document: Document) -> ConfigError:
-    """Turn pydantic's first finding into one line with its place, and a fix."""
-    problem = error.errors()[0]
-    keys = tuple(str(part) for part in problem["loc"] if not str(part).startswith(("list[", "str")))
-    where, dotted = document.place(keys), ".".join(keys)
-    if problem["type"] == "extra_forbidden":
-        known = known_keys(keys[:-1])
-        close = get_close_matches(keys[-1], known, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"known keys: {', '.join(known)}"
-        if len(keys) == 1 and not close:
-            hint += "; flags of Megatron itself go under megatron:"
-        return ConfigError(f"{where}: unknown key {dotted}", hint=hint)
-    if problem["type"] == "missing":
-        return ConfigError(f"{where}: {dotted} is missing", hint=f"add {dotted} to the file")
-    found = problem["input"]
-    message = problem["msg"].removeprefix("Input should be ")
-    return ConfigError(
-        f"{where}: {dotted} is {found!r}", hint=f"{dotted} must be {message.lower()}"
-    )
-
-
-def known_keys(section: Sequence[str]) -> list[str]:
-    """Return the keys that a section (empty: the whole file) may have."""
-    model: Any = Config
-    for key in section:
-        model = model.model_fields[key].annotation
-    return list(model.model_fields)
-
-
-def check_meaning(config: Config, document: Document) -> None:
-    """Refuse what is typed right and cannot train, before anything starts."""
-    model, training = config.model, config.training
-    positions = model.max_position_embeddings
-    findings = [
-        (
-            model.hidden_size % model.num_attention_heads != 0,
-            ("model", "hidden_size"),
-            f"{model.hidden_size} is not divisible by {model.num_attention_heads} attention heads",
-            "choose a hidden_size that is a multiple of num_attention_heads",
-        ),
-        (
-            positions is not None and positions < model.seq_length,
-            ("model", "max_position_embeddings"),
-            f"{positions} is below seq_length {model.seq_length}",
-            f"leave it out, or set it to {model.seq_length} or more",
-        ),
-        (
-            training.lr_warmup_iters >= training.train_iters,
-            ("training", "lr_warmup_iters"),
-            f"{training.lr_warmup_iters} warm-up steps in a run of {training.train_iters}",
-            "warm up for fewer steps than train_iters",
-        ),
-        (
-            training.min_lr > training.lr,
-            ("training", "min_lr"),
-            f"{training.min_lr} is above lr {training.lr}",
-            "set min_lr to lr or less",
-        ),
-    ]
-    for wrong, keys, message, hint in findings:
-        if wrong:
-            raise ConfigError(f"{document.place(keys)}: {'.'.join(keys)}: {message}", hint=hint)
+    mapping[keys[-1]] = parse_value(text, where=where)
+    document.places[keys] = where
 
 
 def dump_config(config: Config) -> str:
     """Return the resolved configuration as YAML that `load_config` accepts."""
-    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False)
+    values = quote_environment(config.model_dump(mode="json"))
+    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a configuration file, for editors."""
+    schema = Config.model_json_schema()
+    schema["properties"]["megatron"]["additionalProperties"] = False
+    dialect = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": dialect, **schema, "title": "dpbench configuration"}

@@ -7,8 +7,17 @@ class DpbenchError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, *, hint: str) -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(one_line(message))
+        self.hint = one_line(hint)
+
+
+def one_line(text: str) -> str:
+    r"""Return text with its control characters and half characters escaped.
+
+    >>> one_line("a\nb")
+    'a\\nb'
+    """
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
 
 
 class ConfigError(DpbenchError):

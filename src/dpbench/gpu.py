@@ -23,8 +23,25 @@ def gpu_names() -> list[str]:
     return visible(names, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
-def visible(names: list[str], setting: str | None) -> list[str]:
-    """Return the names that CUDA_VISIBLE_DEVICES leaves; identifiers count as the next GPU."""
+def gpu_capabilities() -> list[tuple[int, int]]:
+    """Return the compute capability of each GPU that a training process would see."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        handles = [
+            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+        ]
+        found = [pynvml.nvmlDeviceGetCudaComputeCapability(handle) for handle in handles]
+    finally:
+        pynvml.nvmlShutdown()
+    pairs = [(int(major), int(minor)) for major, minor in found]
+    return visible(pairs, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def visible[Fact](names: list[Fact], setting: str | None) -> list[Fact]:
+    """Return the facts that CUDA_VISIBLE_DEVICES leaves; identifiers count as the next GPU."""
     if setting is None:
         return names
     chosen = []

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
-from dpbench.arguments import Installed, render_arguments
+from dpbench.arguments import collect_flags, render_arguments
+from dpbench.arithmetic import Arithmetic, train_share, work_out
 from dpbench.config import Config
-from dpbench.data.dataset import Dataset, check_split, open_dataset
-from dpbench.errors import SetupError
-from dpbench.gpu import gpu_names
-from dpbench.megatron import CHILD, Megatron, extension_suffix, find_megatron, is_installed
-from dpbench.process import check_port, free_port
+from dpbench.data.dataset import Dataset
+from dpbench.fusions import check_installed, find_installed
+from dpbench.gpu import gpu_capabilities
+from dpbench.inputs import choose_device, data_flags, find_dataset, pin_gpus, taken
+from dpbench.meaning import check_meaning, check_precision
+from dpbench.megatron import CHILD, Megatron, extension_suffix, find_megatron
+from dpbench.options import load_options
+from dpbench.process import check_port
 
 NOT_INHERITED = (
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT "
@@ -34,87 +38,87 @@ class Launch:
     device: str
     """cuda or cpu."""
     megatron: Megatron
-    dataset: Dataset
+    dataset: Dataset | None
+    """None only on paper."""
+    numbers: Arithmetic
+    notes: tuple[str, ...]
+    """What was spelled otherwise than it was given, and what is not known."""
     command: tuple[str, ...]
     environment: Mapping[str, str]
     """What is set on top of the inherited environment."""
 
     def full_environment(self) -> dict[str, str]:
         """Return the whole environment of the command."""
-        inherited = {
-            name: value
-            for name, value in os.environ.items()
-            if name not in NOT_INHERITED and not name.startswith(("TORCHELASTIC_", "SLURM_"))
-        }
+        dropped = not_inherited()
+        inherited = {name: value for name, value in os.environ.items() if name not in dropped}
         return inherited | dict(self.environment)
+
+    def shell_lines(self) -> list[str]:
+        """Return environment and command, shell-quoted: one setting or one flag a line."""
+        unset = "env " + " ".join(f"-u {quote(name)}" for name in not_inherited())
+        lines = [unset, *(f"{name}={quote(value)}" for name, value in self.environment.items())]
+        open_flag = False  # the line is a flag that further words belong to
+        for word in self.command:
+            if word.startswith("--") or word == "-m" or not open_flag:
+                lines.append(quote(word))
+                open_flag = (word.startswith("--") and "=" not in word) or word == "-m"
+            else:
+                lines[-1] += f" {quote(word)}"
+        return lines
 
     def shell_command(self) -> str:
         """Return environment and command as text that can be pasted into a shell."""
-        settings = [f"{name}={shlex.quote(value)}" for name, value in self.environment.items()]
-        words: list[str] = []
-        for word in self.command:
-            quoted = shlex.quote(word)
-            if words and not word.startswith("--") and words[-1].startswith("--"):
-                words[-1] += f" {quoted}"
-            else:
-                words.append(quoted)
-        unset = "env " + " ".join(f"-u {name}" for name in NOT_INHERITED)
-        return " \\\n  ".join([unset, *settings, *words]) + "\n"
+        return " \\\n  ".join(self.shell_lines()) + "\n"
 
 
-def plan_launch(config: Config, *, gpus: int) -> Launch:
+def not_inherited() -> list[str]:
+    """Return the variables that a run must not see: those above, and what is here of launchers."""
+    prefixes = ("TORCHELASTIC_", "SLURM_")
+    return [*NOT_INHERITED, *(name for name in sorted(os.environ) if name.startswith(prefixes))]
+
+
+def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0, on_paper: bool = False) -> Launch:
     """Check everything that a run needs and return it ready to start; nothing is written.
 
-    Errors: DpbenchError for whatever would keep it from training.
+    `first_gpu` counts among the visible GPUs, beyond the last it starts over. On paper, GPUs and
+    dataset may be missing, and notes say what is therefore not known. Errors: DpbenchError for
+    whatever would keep it from training.
     """
-    device = choose_device(config, gpus)
+    notes: list[str] = []
+    device = choose_device(config, gpus, notes if on_paper else None)
     megatron = find_megatron(config.launch.megatron_path)
-    dataset = open_dataset(config.data.path, config.data.tokenizer)
-    if dataset.tokenizer is None:
-        hint = "name its folder: --set data.tokenizer=FOLDER"
-        raise SetupError(f"{dataset.prefix} comes without a tokenizer", hint=hint)
-    check_split(dataset, config.data.split)
-    installed = Installed(
-        transformer_engine=device == "cuda" and is_installed("transformer_engine"),
-        apex=device == "cuda" and is_installed("apex"),
-    )
-    cache = dataset.prefix.parent / "index-cache" / dataset.digest
-    arguments = render_arguments(config, dataset, gpus=gpus, installed=installed, cache=cache)
-    if config.launch.master_port:
+    check_meaning(config, [gpus], version=megatron.version)
+    installed = find_installed(device)
+    check_installed(config, installed)
+    if device == "cuda":
+        check_precision(config, taken(gpu_capabilities(), gpus, first_gpu))
+    dataset = find_dataset(config, notes if on_paper else None)
+    numbers = work_out(config, gpus, train_tokens=train_tokens(config, dataset))
+    flags = collect_flags(config, data_flags(config, dataset), numbers, installed)
+    table = load_options(megatron)
+    arguments, rewritten = render_arguments(flags, config, table, megatron.version)
+    if config.launch.master_port and not on_paper:
         check_port(config.launch.master_port)
-    port = config.launch.master_port or (free_port() if gpus == 1 else 0)
-    script = [str(megatron.script)]
-    if device == "cpu":
-        script.insert(0, str(CHILD / "on_cpu.py"))
+    port = config.launch.master_port or 0  # 0: whatever is free when the run starts
+    script = [str(CHILD / "on_cpu.py")] if device == "cpu" else []
     return Launch(
         config=config,
         gpus=gpus,
         device=device,
         megatron=megatron,
         dataset=dataset,
-        command=(*launcher(gpus, port), *script, *arguments),
-        environment=environment(config, gpus, device, megatron, port),
+        numbers=numbers,
+        notes=(*notes, *rewritten),
+        command=(*launcher(gpus, port), *script, str(megatron.script), *arguments),
+        environment=environment(config, gpus, device, megatron, port)
+        | pin_gpus(gpus, first_gpu, device),
     )
 
 
-def choose_device(config: Config, gpus: int) -> str:
-    """Return cuda or cpu. Errors: SetupError when the GPUs that are asked for are not there."""
-    if gpus < 1:
-        raise SetupError(f"--gpus {gpus}", hint="give 1 or more")
-    wanted = config.launch.device
-    if wanted == "cpu":
-        return "cpu"
-    present = len(gpu_names())
-    if not present:
-        hint = (
-            "try dpbench run --config demo-cpu, a small model for CPU; "
-            "--device cpu trains this one on CPU, which takes hours"
-        )
-        raise SetupError("no NVIDIA GPU is visible here", hint=hint)
-    if gpus > present:
-        hint = f"give --gpus {present} or less"
-        raise SetupError(f"--gpus {gpus}, but {present} visible here", hint=hint)
-    return "cuda"
+def train_tokens(config: Config, dataset: Dataset | None) -> int | None:
+    """Return about how many tokens the train split has; None when that is not known."""
+    share = train_share(config.data.split)
+    return round(dataset.tokens * share) if dataset and share else None
 
 
 def launcher(gpus: int, port: int) -> list[str]:

@@ -51,6 +51,20 @@ def run(
             raise
 
 
+def capture(command: Sequence[str], *, timeout_seconds: float) -> tuple[int, bytes, str]:
+    """Run a short program that asks for nothing; return its status, output and error text.
+
+    Status 124 when it had to be stopped at the time limit.
+    """
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_seconds
+        )
+    except subprocess.TimeoutExpired:
+        return 124, b"", f"no answer within {timeout_seconds:.0f} seconds"
+    return done.returncode, done.stdout, done.stderr.decode("utf-8", "replace")
+
+
 def stop(guard: subprocess.Popen[bytes]) -> None:
     """End the guard and all that it guards; a further signal takes the grace away."""
     guard.terminate()
@@ -76,14 +90,6 @@ def stop_signals_raise() -> Iterator[None]:
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-def free_port() -> int:
-    """Return a port of the loopback interface that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def check_port(port: int) -> None:

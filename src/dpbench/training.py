@@ -113,7 +113,7 @@ def summarize(log: Log) -> Results | None:
         return None
     losses = [step.loss for step in log.steps if step.loss is not None]
     try:
-        throughput = measure(log.steps)
+        throughput = measure(log.steps, finished=log.training_done)
     except DpbenchError:
         throughput = None
     return Results(

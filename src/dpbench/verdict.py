@@ -1,14 +1,18 @@
-"""Two throughputs and gates -> Verdict: pass, fail or inconclusive, with reasons."""
+"""Pairs of runs and gates -> Verdict: pass, fail or inconclusive, with reasons."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from dpbench.metrics import Throughput
+from dpbench.metrics import Status, Throughput
+from dpbench.pairs import Estimate
 
 Outcome = Literal["pass", "fail", "inconclusive"]
+AGREEMENT = 0.05
+"""Largest relative difference of the losses of two runs at the same step."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,76 +24,74 @@ class Gate:
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The answer. Speedup is a ratio of samples a second, efficiency speedup / ratio of GPUs."""
-
-    outcome: Outcome
-    speedup: float
-    speedup_range: tuple[float, float]
-    """What the quartiles of both runs allow; one pair cannot give a confidence interval."""
-    efficiency: float
-    gates: tuple[Gate, ...]
-
-
-def judge(
-    baseline: Throughput,
-    scaled: Throughput,
-    *,
-    gpu_ratio: float,
-    min_efficiency: float,
-    max_final_loss: float | None,
-) -> Verdict:
-    """Compare the scaled run with the baseline against the gates.
-
-    Speed is inconclusive when the quartiles of the two runs allow both answers.
-    """
-    speedup = scaled.samples_per_second / baseline.samples_per_second
-    slow, fast = scaled.samples_per_second_quartiles
-    base_slow, base_fast = baseline.samples_per_second_quartiles
-    spread = (slow / base_fast, fast / base_slow)
-    gates = (
-        judge_speed(speedup, spread, min_efficiency * gpu_ratio),
-        *(
-            judge_loss(name, run, max_final_loss)
-            for name, run in (("baseline", baseline), ("scaled", scaled))
-        ),
-    )
-    return Verdict(
-        outcome=worst(gates),
-        speedup=speedup,
-        speedup_range=spread,
-        efficiency=speedup / gpu_ratio,
-        gates=gates,
-    )
-
-
-def judge_speed(speedup: float, spread: tuple[float, float], needed: float) -> Gate:
-    """Pass when even the slow quartile is fast enough, fail when even the fast one is not."""
-    numbers = f"{speedup:.2f}x, needs {needed:.2f}x"
-    if spread[0] >= needed:
+def judge_speed(estimate: Estimate, needed: float) -> Gate:
+    """Pass when even the lower bound is fast enough, fail when even the upper one is not."""
+    numbers = f"{estimate.speedup:.2f}x, needs {needed:.2f}x"
+    if estimate.low >= needed:
         return Gate(name="speedup", outcome="pass", reason=numbers)
-    if spread[1] < needed:
+    if estimate.high < needed:
         return Gate(name="speedup", outcome="fail", reason=numbers)
-    reason = f"{numbers}, and the spread of {spread[0]:.2f}x to {spread[1]:.2f}x allows both"
+    reason = f"{numbers}; {estimate.low:.2f}x to {estimate.high:.2f}x is possible"
     return Gate(name="speedup", outcome="inconclusive", reason=reason)
 
 
-def judge_loss(name: str, run: Throughput, limit: float | None) -> Gate:
-    """Pass when the loss fell and ended at or below the limit."""
-    title = f"loss, {name}"
-    if run.last_loss is None or run.first_loss is None or not math.isfinite(run.last_loss):
-        return Gate(name=title, outcome="fail", reason="no loss in the last line (NaN, or skipped)")
-    change = f"{run.first_loss:.2f} -> {run.last_loss:.2f}"
-    if run.last_loss >= run.first_loss:
-        return Gate(name=title, outcome="fail", reason=f"{change}, did not fall")
-    if limit is not None and run.last_loss > limit:
-        return Gate(name=title, outcome="fail", reason=f"{change}, above the limit of {limit:.2f}")
+def judge_baseline(estimate: Estimate, ideal: float) -> Gate | None:
+    """Doubt a speedup that is certainly above the ideal: something held the baseline back."""
+    if estimate.low <= ideal:
+        return None
+    reason = f"{estimate.low:.2f}x or more is above the ideal {ideal:.0f}x; was it held back?"
+    return Gate(name="baseline", outcome="inconclusive", reason=reason)
+
+
+def judge_loss(title: str, runs: Sequence[Throughput], limit: float | None) -> Gate:
+    """Pass when the loss of every run fell and ended at or below the limit; tell the worst."""
+    name = f"loss, {title}"
+    for run in runs:
+        if run.last_loss is None or run.first_loss is None or not math.isfinite(run.last_loss):
+            reason = "no loss in the last line (NaN, or skipped)"
+            return Gate(name=name, outcome="fail", reason=reason)
+    ends = [(run.last_loss or 0.0, run.first_loss or 0.0) for run in runs]
+    last, first = max(ends, key=lambda end: (end[0] >= end[1], end[0]))
+    change = f"{first:.2f} -> {last:.2f}"
+    if last >= first:
+        return Gate(name=name, outcome="fail", reason=f"{change}, did not fall")
+    if limit is not None and last > limit:
+        return Gate(name=name, outcome="fail", reason=f"{change}, above the limit of {limit:.2f}")
     allowed = "" if limit is None else f", limit {limit:.2f}"
-    return Gate(name=title, outcome="pass", reason=change + allowed)
+    return Gate(name=name, outcome="pass", reason=change + allowed)
 
 
-def worst(gates: tuple[Gate, ...]) -> Outcome:
+def judge_steadiness(title: str, runs: Sequence[Throughput], pairs: int) -> Gate | None:
+    """Doubt the figures of a run that stopped early or drifted; None when nothing speaks against.
+
+    A drift is no reason for doubt when several pairs in turns have averaged it out.
+    """
+    for run in runs:
+        for finding in run.findings:
+            if finding.status == Status.DRIFTING and pairs > 1:
+                continue
+            outcome: Outcome = "fail" if finding.status == Status.NAN else "inconclusive"
+            return Gate(name=f"steady, {title}", outcome=outcome, reason=finding.sentence)
+    return None
+
+
+def judge_agreement(baseline: Mapping[int, float], scaled: Mapping[int, float]) -> Gate | None:
+    """Pass when the losses by step agree at the last step that both runs logged."""
+    name = "losses agree"
+    shared = baseline.keys() & scaled.keys()
+    if not shared:
+        return None
+    step = max(shared)
+    one, other = baseline[step], scaled[step]
+    difference = abs(other - one) / one if one else math.inf
+    reason = f"{one:.3f} and {other:.3f} at step {step}"
+    if difference <= AGREEMENT:
+        return Gate(name=name, outcome="pass", reason=reason)
+    reason += f", {difference:.0%} apart: the runs did not learn the same"
+    return Gate(name=name, outcome="fail", reason=reason)
+
+
+def worst(gates: Sequence[Gate]) -> Outcome:
     """Return the outcome of gates that all have to pass."""
     outcomes = {gate.outcome for gate in gates}
     if "fail" in outcomes:

@@ -164,8 +164,9 @@ def redirect_process_groups():
         def wrapper(*args, **kwargs):
             kwargs.pop("device_id", None)
             kwargs.pop("pg_options", None)
-            if kwargs.get("backend") == "nccl":
+            if "nccl" in str(kwargs.get("backend")):
                 kwargs["backend"] = "gloo"
+            args = ["gloo" if isinstance(arg, str) and "nccl" in arg else arg for arg in args]
             return function(*args, **kwargs)
 
         return wrapper

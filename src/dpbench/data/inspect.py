@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from dpbench.config import Config
 from dpbench.data.dataset import (
     AGAIN,
     Dataset,
@@ -23,6 +22,31 @@ from dpbench.errors import SetupError
 
 SHOWN_TOKENS = 24
 IDS_AT_ONCE = 1 << 22
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What a configured run takes from its data."""
+
+    split: str
+    seq_length: int
+    """Tokens a sample."""
+    steps: int
+    samples: int
+    """In all steps together."""
+    global_batch_size: int
+    eval_interval: int
+    eval_iters: int
+
+    def needed_samples(self) -> dict[str, int]:
+        """Return the samples that Megatron asks each part of a split for.
+
+        Source: megatron/training/training.py: a validation every eval_interval steps and one more
+        at the end, and one test.
+        """
+        evaluation = self.eval_iters * self.global_batch_size
+        validations = self.steps // self.eval_interval + 1
+        return {"train": self.samples, "validation": validations * evaluation, "test": evaluation}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,25 +95,26 @@ class Inspected:
             raise SetupError(f"{self.dataset.prefix}: {self.problems[0]}", hint=hint)
 
 
-def inspect_dataset(path: str, config: Config, tokenizer: str | None = None) -> Inspected:
-    """Read all of a dataset and judge it by a configuration.
+def inspect_dataset(path: str, demand: Demand, tokenizer: str | None = None) -> Inspected:
+    """Read all of a dataset and judge it by what a run takes from it.
 
-    Errors: SetupError when it is damaged, or has ids that its tokenizer does not know.
+    tokenizer: folder or model of a pair that prep did not make. Errors: SetupError when it is
+    damaged, or has ids that its tokenizer does not know.
     """
     if tokenizer and not Path(tokenizer).exists():
         raise SetupError(f"{tokenizer}: no such file or folder", hint="give a tokenizer's path")
-    dataset = open_dataset(path, tokenizer or config.data.tokenizer)
+    dataset = open_dataset(path, tokenizer)
     index = read_index(dataset.prefix)
     ids = np.memmap(f"{dataset.prefix}.bin", dtype=index.token_type, mode="r")
     smallest, largest = id_range(ids)
     vocabulary = vocabulary_of(dataset.tokenizer, dataset.tokenizer_type)
     check_ids(dataset, smallest, largest, vocabulary)
-    parts = tuple(split_parts(index, config))
+    parts = tuple(split_parts(index, demand))
     documents = np.diff(index.starts)
     first = [int(token) for token in ids[:SHOWN_TOKENS]]
     return Inspected(
         dataset=dataset,
-        split=config.data.split,
+        split=demand.split,
         documents=len(documents),
         empty_documents=int((documents == 0).sum()),
         sequences=len(index.lengths),
@@ -100,7 +125,7 @@ def inspect_dataset(path: str, config: Config, tokenizer: str | None = None) -> 
         vocab_size=vocabulary.size if vocabulary else None,
         first_text=decode(vocabulary, first) if vocabulary else None,
         parts=parts,
-        problems=tuple(find_problems(parts, config)),
+        problems=tuple(find_problems(parts, demand)),
     )
 
 
@@ -120,21 +145,11 @@ def check_ids(dataset: Dataset, smallest: int, largest: int, vocabulary: Vocabul
         raise SetupError(message, hint="name the tokenizer that made this dataset: --tokenizer")
 
 
-def split_parts(index: Index, config: Config) -> list[SplitPart]:
-    """Cut a dataset as `data.split` does, and count what the configured steps need.
-
-    Source: pretrain() in megatron/training/training.py asks for training samples, for a validation
-    every eval_interval steps and one more at the end, and for one test.
-    """
-    training, length = config.training, config.model.seq_length
-    validations = training.train_iters // training.eval_interval + 1
-    needed = {
-        "train": training.train_iters * training.global_batch_size,
-        "validation": validations * training.eval_iters * training.global_batch_size,
-        "test": training.eval_iters * training.global_batch_size,
-    }
+def split_parts(index: Index, demand: Demand) -> list[SplitPart]:
+    """Cut a dataset as Megatron does, and count what the configured steps need of each part."""
+    needed, length = demand.needed_samples(), demand.seq_length
     parts = []
-    for name, (first, last, _) in cut_split(len(index.lengths), config.data.split).items():
+    for name, (first, last, _) in cut_split(len(index.lengths), demand.split).items():
         tokens = int(index.lengths[first:last].sum(dtype=np.int64))
         parts.append(
             SplitPart(
@@ -148,14 +163,14 @@ def split_parts(index: Index, config: Config) -> list[SplitPart]:
     return parts
 
 
-def find_problems(parts: tuple[SplitPart, ...], config: Config) -> list[str]:
+def find_problems(parts: tuple[SplitPart, ...], demand: Demand) -> list[str]:
     """Return what Megatron dies of with these parts and this configuration."""
     problems = []
     by_name = {part.name: part for part in parts}
     validation = by_name.get("validation")
-    if config.training.eval_iters and not (validation and validation.documents):
+    if demand.eval_iters and not (validation and validation.documents):
         problems.append(
-            f"no validation documents, but training.eval_iters is {config.training.eval_iters}: "
+            f"no validation documents, but training.eval_iters is {demand.eval_iters}: "
             "Megatron dies after training"
         )
     for part in parts:

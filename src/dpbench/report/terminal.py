@@ -11,7 +11,7 @@ WIDTH = 80
 
 
 def render_comparison(comparison: Comparison) -> str:
-    """Return the verdict, how sure it is, both runs side by side, the gates, what to do next."""
+    """Return the verdict, how sure it is, both arms side by side, the gates, what to do next."""
     blocks = [
         headline(comparison),
         table(comparison),
@@ -24,55 +24,78 @@ def render_comparison(comparison: Comparison) -> str:
 
 def headline(comparison: Comparison) -> str:
     """Return verdict and certainty."""
-    verdict, scaled, baseline = comparison.verdict, comparison.scaled, comparison.baseline
-    low, high = verdict.speedup_range
+    estimate, scaled, baseline = comparison.estimate, comparison.scaled, comparison.baseline
+    label = " (weak scaling)" if comparison.scaling == "weak" else ""
     first = (
-        f"{verdict.outcome.upper()}: {devices(scaled)} train {verdict.speedup:.2f}x as fast as "
-        f"{baseline.gpus} (efficiency {verdict.efficiency:.2f}, ideal 1.00)"
+        f"{devices(scaled)} train {estimate.speedup:.2f}x as fast as {baseline.gpus}{label}: "
+        f"{estimate.low:.2f}x to {estimate.high:.2f}x, needs {comparison.needed:.2f}x"
     )
-    runs = f"{baseline.throughput.intervals} and {scaled.throughput.intervals}"
-    sure = f"one run each; their quartiles over {runs} intervals allow {low:.2f}x to {high:.2f}x"
-    return f"{first}\n{wrap('  sure: ', sure)}"
+    speed, *others = comparison.gates
+    failed = {gate.name for gate in others if gate.outcome == "fail"}
+    if speed.outcome != "fail" and failed:
+        first += (
+            "; but the losses differ" if "losses agree" in failed else "; but the loss gate fails"
+        )
+    verdict = f"{comparison.outcome.upper()}: "
+    return f"{wrap(verdict, first)}\n{wrap('how sure: ', certainty(comparison))}"
+
+
+def certainty(comparison: Comparison) -> str:
+    """Return what the range of the speedup rests on."""
+    runs = comparison.estimate.pairs
+    if runs > 1:
+        return f"{runs} pairs of runs; each end of the range holds with 95 %"
+    counts = [arm.first.throughput.intervals for arm in (comparison.baseline, comparison.scaled)]
+    return (
+        f"one run each, so the range is only what the quartiles over {counts[0]} and {counts[1]} "
+        "intervals allow"
+    )
 
 
 def devices(arm: Arm) -> str:
     """Return '2 GPUs' or '2 CPU processes'."""
-    one, many = ("CPU process", "CPU processes") if arm.device == "cpu" else ("GPU", "GPUs")
+    one, many = ("CPU process", "CPU processes") if arm.first.device == "cpu" else ("GPU", "GPUs")
     return f"{arm.gpus} {one if arm.gpus == 1 else many}"
 
 
 def table(comparison: Comparison) -> str:
-    """Return both runs side by side."""
+    """Return both arms side by side; figures of several runs are their medians."""
     arms = (comparison.baseline, comparison.scaled)
-    rows = [("", *(devices(arm) for arm in arms), "")]
-    rows += [
-        ("samples/s", *(f"{arm.throughput.samples_per_second:,.1f}" for arm in arms),
-         f"{comparison.verdict.speedup:.2f}x"),
-        ("tokens/s", *(number(arm.tokens_per_second) for arm in arms), ""),
-        ("step time, median (ms)", *(f"{arm.throughput.step_time_ms:,.1f}" for arm in arms), ""),
-        ("  its quartiles", *(span(arm.throughput.step_time_ms_quartiles) for arm in arms), ""),
+    speedup = f"{comparison.estimate.speedup:.2f}x"
+    rows = [
+        ("", *(devices(arm) for arm in arms), ""),
+        ("samples/s, undisturbed", *figures(arms, "undisturbed_samples_per_second"), speedup),
+        ("samples/s, median", *figures(arms, "samples_per_second"), ""),
+        ("tokens/s", *figures(arms, "tokens_per_second", "{:,.0f}"), ""),
+        ("TFLOP/s per GPU", *figures(arms, "tflops_per_gpu"), ""),
+        ("MFU (of the bf16 peak)", *figures(arms, "mfu", "{:.1%}"), ""),
+        ("step time, median (ms)", *figures(arms, "step_time_ms"), ""),
+        ("  its quartiles", *(span(arm) for arm in arms), ""),
+        ("scaling efficiency", "1.00", f"{comparison.efficiency:.2f}", ""),
         ("samples a step", *(batch(arm) for arm in arms), ""),
         ("loss, first -> last", *(losses(arm) for arm in arms), ""),
-    ]  # fmt: skip
-    if all((arm.throughput.tflops_per_gpu or 0) > 0 for arm in arms):
-        figures = (f"{arm.throughput.tflops_per_gpu:,.1f}" for arm in arms)
-        rows.insert(3, ("TFLOP/s/GPU (Megatron's)", *figures, ""))
-    return "\n".join(f"  {a:<25}{b:>21}{c:>21}  {d}".rstrip() for a, b, c, d in rows)
+    ]
+    shown = [row for row in rows if row[1:3] != ("-", "-")]
+    return "\n".join(f"  {a:<25}{b:>21}{c:>21}  {d}".rstrip() for a, b, c, d in shown)
 
 
-def number(value: float | None) -> str:
-    """Return a whole number with separators, a dash for unknown."""
-    return "-" if value is None else f"{value:,.0f}"
+def figures(arms: tuple[Arm, Arm], name: str, form: str = "{:,.1f}") -> tuple[str, str]:
+    """Return a figure of both arms, a dash for unknown or too small to tell."""
+    values = [arm.typical(name) for arm in arms]
+    one, other = (form.format(value) if value else "-" for value in values)
+    return ("-", "-") if {one, other} <= {"0.0", "0.0%", "-"} else (one, other)
 
 
-def span(values: tuple[float, float]) -> str:
-    """Return a range."""
-    return f"{values[0]:,.1f} - {values[1]:,.1f}"
+def span(arm: Arm) -> str:
+    """Return the quartiles of the step time, the widest of the runs."""
+    quartiles = [run.step_time_ms_quartiles for run in arm.throughputs]
+    return f"{min(q[0] for q in quartiles):,.1f} - {max(q[1] for q in quartiles):,.1f}"
 
 
 def batch(arm: Arm) -> str:
     """Return how a step's samples are divided: GPUs x micro batches x micro batch size."""
-    total, micro = arm.throughput.global_batch_size, arm.micro_batch_size
+    total = arm.first.throughput.global_batch_size
+    micro = int(arm.first.work.get("micro_batch_size", "0"))
     if not micro or total % (micro * arm.gpus):
         return str(total)
     return f"{total} = {arm.gpus} x {total // (micro * arm.gpus)} x {micro}"
@@ -80,7 +103,7 @@ def batch(arm: Arm) -> str:
 
 def losses(arm: Arm) -> str:
     """Return the loss of the first and of the last logged interval that have one."""
-    first, last = arm.throughput.first_loss, arm.throughput.last_loss
+    first, last = arm.first.throughput.first_loss, arm.first.throughput.last_loss
     if first is None:
         return "-"
     return f"{first:.2f} -> {'none' if last is None else f'{last:.2f}'}"
@@ -88,7 +111,7 @@ def losses(arm: Arm) -> str:
 
 def gates(comparison: Comparison) -> str:
     """Return each gate with its outcome."""
-    return "\n".join(gate_line(gate) for gate in comparison.verdict.gates)
+    return "\n".join(gate_line(gate) for gate in comparison.gates)
 
 
 def gate_line(gate: Gate) -> str:
@@ -98,17 +121,18 @@ def gate_line(gate: Gate) -> str:
 
 def details(comparison: Comparison) -> str:
     """Return what was compared and what was left out."""
-    work = comparison.scaled.work
+    work = comparison.scaled.first.work
     model = (
         f"{work.get('num_layers', '?')} layers, hidden {work.get('hidden_size', '?')}, "
         f"sequence {work.get('seq_length', '?')}, {work.get('params_dtype', 'precision unknown')}; "
         f"Megatron-Core {work.get('megatron', '?')}, PyTorch {work.get('torch', '?')}"
     )
-    if comparison.scaled.gpu_name:
-        model += f"; {comparison.scaled.gpu_name}"
+    if comparison.scaled.first.gpu_name:
+        model += f"; {comparison.scaled.first.gpu_name}"
     lines = [wrap("  work: ", model)]
     for arm in (comparison.baseline, comparison.scaled):
-        lines.append(wrap("  runs: ", f"{arm.gpus}: {arm.path}"))
+        more = f" and {len(arm.runs) - 1} more" if len(arm.runs) > 1 else ""
+        lines.append(wrap("  runs: ", f"{arm.gpus}: {arm.first.path}{more}"))
     lines.append(wrap("  left out: ", left_out(comparison.scaled)))
     lines += [wrap("  note: ", note) for note in comparison.notes]
     return "\n".join(lines)
@@ -117,7 +141,7 @@ def details(comparison: Comparison) -> str:
 def left_out(arm: Arm) -> str:
     """Return which steps do not count, and why."""
     parts = []
-    for dropped in arm.throughput.dropped:
+    for dropped in arm.first.throughput.dropped:
         steps = f"step {dropped.first}"
         if dropped.last > dropped.first:
             steps = f"steps {dropped.first}-{dropped.last}"
@@ -127,23 +151,28 @@ def left_out(arm: Arm) -> str:
 
 def next_step(comparison: Comparison) -> str:
     """Return the most useful thing to do now."""
-    verdict = comparison.verdict
-    failed = {gate.name for gate in verdict.gates if gate.outcome == "fail"}
-    if verdict.speedup > comparison.scaled.gpus / comparison.baseline.gpus * 1.03:
+    failed = {gate.name for gate in comparison.gates if gate.outcome == "fail"}
+    if comparison.estimate.speedup > comparison.gpu_ratio * 1.03:
         return "more than ideal: the baseline was held back; run it again on an idle machine"
-    if verdict.gates[0].outcome == "inconclusive":
-        return "run both again on an idle machine; longer runs narrow the spread"
+    if comparison.gates[0].outcome == "inconclusive":
+        if comparison.estimate.pairs > 1:
+            return "more rounds: dpbench bench --gpus 1,2 --until decided, on an idle machine"
+        return "repeat in turns, which one pair cannot replace: dpbench bench --gpus 1,2 --repeat 3"
     if "speedup" in failed:
         return (
             "give each GPU more work a step: a larger training.micro_batch_size and "
             "global_batch_size, the same in both runs"
         )
+    if "losses agree" in failed:
+        return "check that both runs read the same data with the same seed and precision"
     if failed:
         return (
             "the speed is fine; the loss gate is about learning: a higher learning rate or more "
             "steps (--set training.lr=6e-4), or set checks.max_final_loss to what you expect"
         )
-    return "nothing to mend; repeat the pair to see how stable the figure is"
+    if comparison.estimate.pairs > 1:
+        return "nothing to mend"
+    return "nothing to mend; dpbench bench --gpus 1,2 --repeat 3 says how stable the figure is"
 
 
 def wrap(label: str, text: str) -> str:

@@ -1,0 +1,107 @@
+"""A run folder or a bare log -> what was done and how fast."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dpbench.errors import SetupError
+from dpbench.log import Log, read_log
+from dpbench.metrics import Throughput, measure
+from dpbench.rates import Rates, derive_rates
+from dpbench.results import LOG_FILE, Run, read_run
+
+SAME_WORK = {
+    "num_layers": "layers",
+    "hidden_size": "hidden size",
+    "num_attention_heads": "attention heads",
+    "seq_length": "sequence length",
+    "global_batch_size": "global batch size",
+    "params_dtype": "precision",
+    "megatron": "Megatron-Core version",
+    "device": "device",
+}
+"""Facts that must be equal for a speedup to mean anything."""
+SAME_TRAINING = {
+    "train_iters": "steps in the run",
+    "lr": "learning rate",
+    "seed": "seed",
+    "data_path": "dataset",
+    "micro_batch_size": "micro batch size",
+    "transformer_impl": "transformer implementation",
+    "torch": "PyTorch version",
+}
+"""Facts whose difference is told but does not stop the comparison."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoggedRun:
+    """One run, read from its log and, when it is a run folder, from run.json."""
+
+    path: Path
+    gpus: int
+    device: str | None
+    """cuda, cpu, or None for a bare log."""
+    gpu_name: str | None
+    work: Mapping[str, str]
+    """SAME_WORK and SAME_TRAINING, as far as the run tells."""
+    throughput: Throughput
+    rates: Rates
+    losses: Mapping[int, float]
+    """Loss by step, of the logged steps that have one."""
+
+
+def load_run(path: Path) -> LoggedRun:
+    """Read a run folder of dpbench, or a bare log of Megatron.
+
+    Errors: SetupError when it is neither, did not finish, or has too few steps to measure.
+    """
+    run = read_run(path) if path.is_dir() else None
+    if run and run.status != "finished":
+        hint = f"its output is in {path / LOG_FILE}; run it again"
+        raise SetupError(f"{path}: this run is {run.status}: {run.problem}", hint=hint)
+    log = read_log(path / LOG_FILE if run else path)
+    gpus = run.gpus if run else log.world_size
+    if not gpus:
+        hint = "give a log that has Megatron's argument dump, or a run folder of dpbench"
+        raise SetupError(f"{path}: does not say on how many GPUs it ran", hint=hint)
+    gpu_name = run.environment.gpu_names[0] if run and run.environment.gpu_names else None
+    try:
+        throughput = measure(log.steps, log.facts.global_batch_size, finished=log.training_done)
+    except SetupError as error:
+        raise SetupError(f"{path}: {error}", hint=error.hint) from None
+    return LoggedRun(
+        path=path,
+        gpus=gpus,
+        device=run.device if run else None,
+        gpu_name=gpu_name,
+        work=describe_work(log, run),
+        throughput=throughput,
+        rates=derive_rates(throughput, log, gpus=gpus, gpu_name=gpu_name),
+        losses={step.number: step.loss for step in log.steps if step.loss is not None},
+    )
+
+
+def describe_work(log: Log, run: Run | None) -> dict[str, str]:
+    """Return what a run did, by the names of Megatron's arguments."""
+    names = (SAME_WORK | SAME_TRAINING).keys()
+    work = {name: log.arguments[name] for name in names if name in log.arguments}
+    if batch := log.steps[-1].global_batch_size:
+        work["global_batch_size"] = str(batch)
+    if length := log.sequence_length:
+        work["seq_length"] = str(length)
+    known = {"megatron": log.megatron_version, "torch": log.torch_version}
+    if run:
+        known["device"] = run.device
+        known["megatron"] = log.megatron_version or run.environment.megatron
+    return work | {name: value for name, value in known.items() if value}
+
+
+def list_differences(one: LoggedRun, other: LoggedRun, facts: Mapping[str, str]) -> list[str]:
+    """Return the facts that both runs tell and tell differently."""
+    return [
+        f"{title} {one.work[name]} against {other.work[name]}"
+        for name, title in facts.items()
+        if name in one.work and name in other.work and one.work[name] != other.work[name]
+    ]

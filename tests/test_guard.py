@@ -1,0 +1,113 @@
+"""child/guard.py: whatever the command starts is gone when the guard is, however that ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import ROOT
+
+GUARD = ROOT / "src" / "dpbench" / "child" / "guard.py"
+FAMILY = """\
+import os, signal, subprocess, sys, time
+# a child in a session of its own, a grandchild whose parent is gone, both deaf to SIGTERM
+deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", deaf], start_new_session=True)
+orphan = subprocess.run(
+    [sys.executable, "-c", f"import subprocess, sys; "
+     f"print(subprocess.Popen([sys.executable, '-c', {deaf!r}], start_new_session=True, "
+     f"stdout=subprocess.DEVNULL).pid)"],
+    stdout=subprocess.PIPE, text=True,
+).stdout.strip()
+def is_deaf(pid):
+    [ignored] = [line.split()[1] for line in open(f"/proc/{pid}/status") if "SigIgn" in line]
+    return int(ignored, 16) >> (signal.SIGTERM - 1) & 1
+while not (is_deaf(child.pid) and is_deaf(orphan)):
+    time.sleep(0.01)
+print(child.pid, orphan, flush=True)
+"""
+
+
+def start(code: str, grace: str = "1") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, GUARD, grace, sys.executable, "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def family(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    assert process.stdout
+    return [psutil.Process(int(pid)) for pid in process.stdout.readline().split()]
+
+
+def alive(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+@pytest.mark.parametrize("status", [0, 3, 130])
+def test_the_exit_status_is_the_commands(status: int) -> None:
+    assert start(f"raise SystemExit({status})").wait(timeout=20) == status
+
+
+def test_a_command_that_a_signal_ends_gives_128_and_its_number() -> None:
+    assert start("import os; os.kill(os.getpid(), 11)").wait(timeout=20) == 128 + 11
+
+
+def test_leftovers_of_a_command_that_ended_are_stopped() -> None:
+    process = start(FAMILY)
+    processes = family(process)
+    assert len(processes) == 2
+    assert process.wait(timeout=20) == 0
+    assert alive(processes) == []
+
+
+def test_all_are_stopped_when_the_input_ends() -> None:
+    process = start(FAMILY + "time.sleep(600)")
+    processes = family(process)
+    assert process.stdin
+    process.stdin.close()
+    assert process.wait(timeout=20) == 128 + signal.SIGTERM
+    assert alive(processes) == []
+
+
+def test_all_are_stopped_on_sigterm_and_a_second_one_skips_the_grace() -> None:
+    process = start(FAMILY + "time.sleep(600)", grace="600")
+    processes = family(process)
+    process.terminate()
+    time.sleep(0.5)
+    assert len(alive(processes)) == 2, "they ignore SIGTERM and the grace is long"
+    process.terminate()
+    process.wait(timeout=20)
+    assert alive(processes) == []
+
+
+def test_the_command_ends_with_a_guard_that_is_killed() -> None:
+    process = start("import time; print(0, flush=True); time.sleep(600)")
+    assert process.stdout
+    process.stdout.readline()
+    [command] = psutil.Process(process.pid).children()
+    process.kill()
+    command.wait(timeout=20)
+
+
+def test_no_other_process_is_signalled(tmp_path: Path) -> None:
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        process = start(FAMILY)
+        family(process)
+        process.wait(timeout=20)
+        assert bystander.poll() is None
+        assert os.getpid()
+    finally:
+        bystander.kill()
+        bystander.wait()
