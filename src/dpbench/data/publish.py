@@ -10,7 +10,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 LOCK = "lock"
@@ -25,18 +25,24 @@ def workspace(output: Path) -> Iterator[Path]:
 
     What a killed call left behind is removed first. Errors: OSError.
     """
+    missing = [folder for folder in output.parents if not folder.exists()]
     output.parent.mkdir(parents=True, exist_ok=True)
     prefix = f".{output.name}.prep-"
     for stale in output.parent.glob(f"{glob.escape(prefix)}*"):
         remove_stale(stale, output)
-    with (
-        tempfile.TemporaryDirectory(prefix=prefix, dir=output.parent) as temporary,
-        (Path(temporary) / LOCK).open("w") as lock,
-    ):
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        new = Path(temporary) / NEW
-        new.mkdir()
-        yield new
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix=prefix, dir=output.parent) as temporary,
+            (Path(temporary) / LOCK).open("w") as lock,
+        ):
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            new = Path(temporary) / NEW
+            new.mkdir()
+            yield new
+    finally:
+        for folder in missing:
+            with suppress(OSError):  # not empty: it is in use
+                folder.rmdir()
 
 
 def remove_stale(folder: Path, output: Path) -> None:
