@@ -93,6 +93,16 @@ def test_the_oom_names_the_gpu_and_the_next_micro_batches() -> None:
     assert "the micro batch is 1 already" in str(known([*dump, *traceback(oom)]).fix)
 
 
+def test_a_refused_flag_is_told_with_its_history_and_its_new_name() -> None:
+    found = known(["p.py: error: unrecognized arguments: --DDP-impl local --warmup 5 --mine"])
+    assert "--DDP-impl (gone since " in str(found.cause)
+    assert str(found.cause).endswith("--mine")
+    assert found.fix == (
+        "leave --DDP-impl out; write --lr-warmup-fraction VALUE instead of --warmup; "
+        "leave --mine out"
+    )
+
+
 @pytest.mark.parametrize(
     ("batch", "micro", "copies", "near"),
     [(9, 2, 2, "8 or 12"), (3, 2, 2, "4"), (50, 4, 3, "48 or 60")],

@@ -21,6 +21,7 @@ LAYERS = [
     {"runs", "verdict", "arguments", "meaning"},
     {"compare", "inputs", "shell_import", "history"},
     {"launch"},
+    {"doctor"},
     {"training", "render"},
     {"bench"},
     {"subject"},

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 from conftest import clean_environment
 from dpbench.config import load_config
 from dpbench.diagnosis import explain_file
+from dpbench.launch import plan_launch
 from dpbench.results import read_run
 from dpbench.training import with_smaller_micro_batch
 from processes import MARK, mark, marked, wait_for_none
@@ -215,7 +217,10 @@ def test_a_signal_stops_the_whole_family(
 ) -> None:
     process = start("family", gpus=gpus, FAKE_STEP_SECONDS="30")
     wait_for(folder, "before the start of training step")
-    assert len(marked(mark)) >= 5, "dpbench, its guard, a rank, a child, a daemon"
+    deadline = time.monotonic() + 10
+    while len(marked(mark)) < 5:  # dpbench, its guard, a rank, a child, a daemon
+        assert time.monotonic() < deadline, marked(mark)
+        time.sleep(0.05)
     process.send_signal(number)
     done = finish(process, folder, mark)
     assert (done.code, done.record["status"]) == (130, "interrupted")
@@ -391,7 +396,7 @@ def test_the_next_micro_batch_still_divides_the_global_batch(
 ) -> None:
     monkeypatch.chdir(folder)
     config = load_config("fake.yaml", [f"training.micro_batch_size={micro}"])
-    found = with_smaller_micro_batch(config, [1])
+    found = with_smaller_micro_batch(config, partial(plan_launch, gpus=1))
     assert (found and found.training.micro_batch_size) == smaller
 
 
@@ -400,6 +405,26 @@ def test_a_size_that_does_not_divide_is_passed_over(
 ) -> None:
     monkeypatch.chdir(folder)
     sizes = ["training.micro_batch_size=9", "training.global_batch_size=18"]
-    found = with_smaller_micro_batch(load_config("fake.yaml", sizes), [1, 2])
+    plan = partial(plan_launch, gpus=2)
+    found = with_smaller_micro_batch(load_config("fake.yaml", sizes), plan)
     assert found
     assert found.training.micro_batch_size == 3, "4 x 2 does not divide 18"
+
+
+@pytest.mark.megatron  # not the real one, but three starts of PyTorch
+def test_an_experiment_has_one_micro_batch_for_all_its_runs(folder: Path, mark: str) -> None:
+    write_config(folder, steps=40)
+    options = ["--config", "fake.yaml", "--gpus", "1,2", "--repeat", "1", "--on-oom", "retry"]
+    done = subprocess.run(
+        [sys.executable, "-m", "dpbench.cli", "bench", *options],
+        cwd=folder,
+        env=environment(folder, "oom 2", mark),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode in (0, 1, 3), done.stderr
+    commands = [path.read_text() for path in (folder / "runs").glob("*_bench*/*/command.txt")]
+    sizes = [command.partition("--micro-batch-size ")[2][:1] for command in commands]
+    assert sorted(sizes) == ["2", "2", "4"]

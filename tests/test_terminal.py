@@ -110,6 +110,12 @@ def test_a_file_name_that_cannot_be_shown_is_escaped() -> None:
     assert screen.getvalue() == "runs/gr\\xf6\\xdfe/\\udcff -> 2"
 
 
+def test_the_name_of_a_folder_cannot_write_to_the_terminal() -> None:
+    text = render_answer(tell(Path("runs\x1b[2J\x9b31m\n"), *STORIES["pass"]))
+    assert COLOUR.sub("", text) == text
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text)
+
+
 def test_a_terminal_gets_colours_and_a_pipe_none(dpbench: Dpbench) -> None:
     assert "\x1b" not in dpbench("compare", ONE, TWO).stdout
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Literal, TextIO
 
@@ -17,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dpbench.compare import Comparison, Scaling, compare_runs, newest_pair
 from dpbench.config import Config, dump_config, load_config
-from dpbench.errors import ConfigError, DpbenchError, SetupError
+from dpbench.errors import ConfigError, DpbenchError, SetupError, TrainingError
 from dpbench.launch import Launch, plan_launch
 from dpbench.results import CONFIG_FILE, read_run
-from dpbench.training import make_folder, train
+from dpbench.training import OOM, make_folder, train, with_smaller_micro_batch
 
 BENCH_FILE = "bench.json"
 LOOKS = (3, 5, 7)
@@ -77,8 +78,7 @@ def new_experiment(config: Config, plan: Plan, runs: Path) -> Experiment:
         hint = "give --scaling weak, or a global_batch_size"
         message = "this is weak scaling, and the experiment is to be strong"
         raise config.error("training.micro_batches_per_step", message, hint=hint)
-    for gpus in plan.gpus:
-        plan_arm(config, plan, gpus, round_number=1)
+    plan_all(plan, config)
     folder = make_folder(runs, f"{datetime.now():%Y-%m-%dT%H-%M-%S}_{plan.name}_bench")
     (folder / CONFIG_FILE).write_text(dump_config(config), encoding="utf-8")
     (folder / BENCH_FILE).write_text(plan.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -117,6 +117,36 @@ def run_experiment(experiment: Experiment, *, show: TextIO) -> list[Comparison]:
         if plan.until_decided and number in LOOKS and is_decided(comparisons):
             break
     return compare_experiment(experiment)
+
+
+def run_until_it_fits(experiment: Experiment, *, show: TextIO) -> list[Comparison]:
+    """Run an experiment; at CUDA's out of memory begin another with half the micro batch.
+
+    Every run of an experiment has the same micro batch, so the one that did not fit is left as it
+    is. Errors: as `run_experiment`, for the last one.
+    """
+    while True:
+        try:
+            return run_experiment(experiment, show=show)
+        except TrainingError as error:
+            smaller = with_smaller_micro_batch(
+                experiment.config, partial(plan_all, experiment.plan)
+            )
+            if error.problem != OOM or smaller is None:
+                raise
+        experiment = new_experiment(smaller, experiment.plan, experiment.folder.parent)
+        size = smaller.training.micro_batch_size
+        print(
+            f"out of memory; all again with micro batch {size}: {experiment.folder}",
+            file=show,
+            flush=True,
+        )
+
+
+def plan_all(plan: Plan, config: Config) -> None:
+    """Check every arm of a plan. Errors: DpbenchError."""
+    for gpus in plan.gpus:
+        plan_arm(config, plan, gpus, round_number=1)
 
 
 def describe_look(number: int, plan: Plan, comparison: Comparison) -> str:

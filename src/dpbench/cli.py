@@ -50,6 +50,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Override a key; may be given again."),
 ]
+OnOomOption = Annotated[
+    OnOom,
+    typer.Option(help="retry: at CUDA's out of memory, start again with half the micro batch."),
+]
 DeviceOption = Annotated[
     str | None, typer.Option("--device", help="auto, cuda or cpu; launch.device by default.")
 ]
@@ -82,32 +86,139 @@ def version(
 def prep(
     config: ConfigNames = None,
     inputs: Annotated[
-        list[Path] | None,
-        typer.Option("--input", "-i", help="Text: .tokens, .txt or .jsonl; may be given again."),
+        list[str] | None,
+        typer.Option(
+            "--input",
+            "-i",
+            help="Text: .tokens, .txt, .jsonl, .parquet, plain or compressed (.gz .zst .bz2 .xz), "
+            "a pattern in quotes, or - for JSON lines from standard input; may be given again.",
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="wikitext-2, wikitext-2-raw, wikitext-103, or owner/name on the hub."),
+    ] = None,
+    parts: Annotated[
+        list[str] | None,
+        typer.Option("--part", help="Part of --dataset: train (default), validation, test."),
+    ] = None,
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--json-key",
+            "--text-column",
+            help="Key or column of the text (default: text); a dataset a key if given again.",
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--format", help="tokens, txt, jsonl or parquet for all inputs.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Dataset folder; data.path of the config by default.")
+        Path | None, typer.Option("--output", "-o", help="Dataset folder; data.path by default.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="Folder, SentencePiece .model, owner/name on the hub, gpt2, trained-bpe."
+        ),
     ] = None,
     vocab_file: Annotated[Path | None, typer.Option(help="GPT-2's vocab.json.")] = None,
     merge_file: Annotated[Path | None, typer.Option(help="GPT-2's merges.txt.")] = None,
+    append_eod: Annotated[
+        bool, typer.Option("--append-eod/--no-append-eod", help="End each document with a token.")
+    ] = True,
+    special_tokens: Annotated[
+        bool,
+        typer.Option(
+            help="Let the tokenizer add its own (BOS, CLS), as the tool of core_v0.19 does and "
+            "of core_v0.16 does not.",
+        ),
+    ] = True,
+    split_sentences: Annotated[
+        bool, typer.Option("--split-sentences", help="A sequence a sentence, cut by nltk.")
+    ] = False,
+    language: Annotated[str, typer.Option(help="Language of --split-sentences.")] = "english",
+    workers: Annotated[int, typer.Option(min=0, help="Processes; 0: one a core.")] = 0,
+    save_jsonl: Annotated[
+        bool, typer.Option("--save-jsonl", help="Keep the documents as JSON lines too.")
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Make it again if it is the same.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
     overrides: Overrides = None,
 ) -> None:
-    """Tokenize text into the dataset that `run` trains on."""
+    """Tokenize text into the dataset that `run` trains on; nothing to do if it is there."""
     from dpbench.config import load_config
-    from dpbench.data.prepare import PrepareRequest, prepare
+    from dpbench.data.jobs import Recipe
+    from dpbench.data.prepare import prepare
+    from dpbench.data.progress import progress_line, render_prepared
+    from dpbench.data.request import PrepareRequest, check_format
+    from dpbench.process import stop_signals_raise
 
     data = load_config(config or [DEFAULT_CONFIG], overrides or ()).data
     request = PrepareRequest(
         output=output or Path(data.path),
         inputs=tuple(inputs or ()),
+        format=check_format(kind),
+        dataset=dataset,
+        parts=tuple(parts or ("train",)),
+        tokenizer=tokenizer,
         vocab_file=vocab_file,
         merge_file=merge_file,
+        recipe=Recipe(
+            keys=tuple(keys or ("text",)),
+            append_eod=append_eod,
+            special_tokens=special_tokens,
+            split_sentences=split_sentences,
+            language=language,
+        ),
+        workers=workers,
+        save_jsonl=save_jsonl,
+        force=force,
     )
-    made = prepare(data, request)
-    typer.echo(
-        f"{request.output}: {made.documents:,} documents, {made.tokens:,} tokens, "
-        f"vocabulary {made.vocab_size:,}"
+    with stop_signals_raise(), progress_line(sys.stderr) as report:
+        prepared = prepare(data, request, report)
+    if as_json:
+        typer.echo(prepared.manifest.model_dump_json(indent=2))
+    else:
+        typer.echo(render_prepared(request.output, prepared), nl=False)
+
+
+@app.command("data")
+def show_data(
+    path: Annotated[
+        str | None, typer.Argument(help="Dataset folder, or any .bin/.idx pair of Megatron.")
+    ] = None,
+    config: ConfigNames = None,
+    gpus: Annotated[
+        int | None, typer.Option(help="Of the run; only weak scaling asks for more with more.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="Folder or .model, for a pair that prep did not make.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
+    overrides: Overrides = None,
+) -> None:
+    """Show what a dataset holds, check all of it, and say if its splits suffice for the steps."""
+    from dpbench.arithmetic import work_out
+    from dpbench.config import load_config
+    from dpbench.data.inspect import Demand, inspect_dataset, render_json, render_text
+
+    loaded = load_config(config or [DEFAULT_CONFIG], overrides or ())
+    numbers = work_out(loaded, gpus or loaded.parallel.model_size)
+    demand = Demand(
+        split=loaded.data.split,
+        seq_length=loaded.model.seq_length,
+        steps=numbers.steps,
+        samples=numbers.samples,
+        global_batch_size=numbers.global_batch_size,
+        eval_interval=loaded.training.eval_interval,
+        eval_iters=loaded.training.eval_iters,
     )
+    inspected = inspect_dataset(path or loaded.data.path, demand, tokenizer)
+    typer.echo(render_json(inspected) if as_json else render_text(inspected), nl=False)
+    inspected.require_usable()
 
 
 @app.command()
@@ -120,10 +231,7 @@ def run(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the command and start nothing.")
     ] = False,
-    on_oom: Annotated[
-        OnOom,
-        typer.Option(help="retry: at CUDA's out of memory, start again with half the micro batch."),
-    ] = OnOom.FAIL,
+    on_oom: OnOomOption = OnOom.FAIL,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show the training's own output.")
@@ -247,6 +355,7 @@ def bench(
     device: DeviceOption = None,
     megatron: MegatronOption = None,
     runs: RunsFolder = Path("runs"),
+    on_oom: OnOomOption = OnOom.FAIL,
     overrides: Overrides = None,
 ) -> None:
     """Measure the speedup with repeated, interleaved runs, and say how sure it is."""
@@ -263,7 +372,9 @@ def bench(
             title_of(names), gpus=gpus, repeat=repeat, until=until, scaling=scaling
         )
         experiment = experiments.new_experiment(load_config(names, chosen), plan, runs)
-    comparisons = experiments.run_experiment(experiment, show=sys.stderr)
+    retry = on_oom is OnOom.RETRY
+    measure = experiments.run_until_it_fits if retry else experiments.run_experiment
+    comparisons = measure(experiment, show=sys.stderr)
     answer(comparisons)
 
 
@@ -310,6 +421,38 @@ def compare(
 
         write_page(html, render_page(of_comparisons(comparisons)))
     answer(comparisons, "markdown" if markdown else "json" if json else "terminal")
+
+
+@app.command()
+def doctor(
+    config: ConfigNames = None,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="Processes to try; one for each visible GPU if none.")
+    ] = None,
+    megatron: MegatronOption = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    overrides: Overrides = None,
+) -> None:
+    """Check within a minute whether machine and installation can train, and how fast the GPUs are.
+
+    Exit status: 0 when nothing failed, 2 otherwise.
+    """
+    from time import monotonic
+
+    from dpbench.doctor.check import worst
+    from dpbench.doctor.examine import examine
+    from dpbench.report.checks import render_check, render_checks_json, render_summary
+
+    begun, checks = monotonic(), []
+    for check in examine(
+        config or [DEFAULT_CONFIG], with_launch_options(overrides, None, megatron), gpus
+    ):
+        checks.append(check)
+        if not as_json:
+            typer.echo(render_check(check))
+    render = render_checks_json if as_json else render_summary
+    typer.echo(render(checks, monotonic() - begun))
+    raise typer.Exit(2 if worst(checks) == "fail" else 0)
 
 
 @app.command()

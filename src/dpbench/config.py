@@ -119,9 +119,10 @@ class Data(Section):
     path: Text
     """Folder that `prep` writes, or the path of any Megatron .bin/.idx pair without the suffix."""
     source: Text | None = None
-    """What `prep` reads when no input is named: python-docs."""
+    """What `prep` reads when no input is named: python-docs, wikitext-2, owner/name on the hub."""
     tokenizer: Text | None = None
-    """Tokenizer folder for a dataset that carries none; for `prep`: trained-bpe or gpt2."""
+    """Tokenizer for `prep`: gpt2, trained-bpe, owner/name on the hub, a folder or a .model file;
+    for `run` only with a dataset that carries none."""
     split: Text = "969,30,1"
     """Weights of the train, validation and test documents."""
 
@@ -176,6 +177,7 @@ class Watch(Section):
     training_seconds: NonNegative | None = None
     """Between two logged intervals; slow intervals make it longer by themselves."""
     evaluating_seconds: NonNegative | None = None
+    """While the loss on validation or test data is taken."""
     saving_seconds: NonNegative | None = None
     """While a checkpoint is written."""
     exiting_seconds: NonNegative | None = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,10 +30,11 @@ class GpuSample:
 
 
 class GpuMonitor:
-    """Samples the first `count` GPUs that CUDA_VISIBLE_DEVICES leaves; use it in `with`."""
+    """Samples the first `count` GPUs that a setting of CUDA_VISIBLE_DEVICES leaves; a context."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, visible_devices: str | None = None) -> None:
         self._count = count
+        self._visible_devices = visible_devices
         self._handles: list[tuple[int, Any]] = []
         self._open = False
 
@@ -46,7 +46,7 @@ class GpuMonitor:
             pynvml.nvmlInit()
             self._open = True
             names = [str(index) for index in range(pynvml.nvmlDeviceGetCount())]
-            chosen = visible(names, os.environ.get("CUDA_VISIBLE_DEVICES"))[: self._count]
+            chosen = visible(names, self._visible_devices)[: self._count]
             self._handles = [
                 (int(name), pynvml.nvmlDeviceGetHandleByIndex(int(name))) for name in chosen
             ]

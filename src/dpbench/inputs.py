@@ -101,6 +101,7 @@ def data_flags(config: Config, dataset: Dataset | None) -> DataFlags:
         return DataFlags(
             prefix=str(dataset.prefix.resolve()),
             tokenizer=str(dataset.tokenizer.resolve()),
+            tokenizer_type=dataset.tokenizer_type,
             cache=str(index_cache(dataset).resolve()),
         )
     folder = Path(config.data.path).absolute()

@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import NamedTuple
 
+from dpbench.flag_history import VALUES, find_change
+
 Found = Mapping[str, str]
 """The groups of a pattern, and `micro_batch_size` where the log says it."""
 Text = str | Callable[[Found], str]
@@ -66,23 +68,26 @@ def nearest_batches(found: Found) -> str:
     return f"use a global batch size of {near}, or another micro batch size"
 
 
-REMOVED = {
-    "--DDP-impl": "was removed before core 0.4 (its work is always done by Megatron's own DDP)",
-    "--use-checkpoint-opt_param-sync": "was never a flag of Megatron",
-    "--nproc-per-node": "belongs to torchrun, in front of the script",
-    "--nproc_per_node": "belongs to torchrun, in front of the script",
-    "--data-impl": "was removed before core 0.4",
-    "--no-query-key-layer-scaling": "was removed before core 0.4; it is off by default now",
-    "--mmap-warmup": "was removed before core 0.4",
-    "--layernorm-epsilon": "is called --norm-epsilon now",
-}
-
-
 def unknown_flags(found: Found) -> str:
     """Return what is known about the flags that a parser refused."""
     flags = [word for word in found["flags"].split() if word.startswith("-")]
-    known = [f"{flag} {REMOVED[flag]}" for flag in flags if flag in REMOVED]
-    return "; ".join(known) or f"this version of Megatron has no {' '.join(flags) or 'such flag'}"
+    changes = {flag: find_change(flag) for flag in flags}
+    known = []
+    for flag, change in changes.items():
+        gone = f"gone since {change.removed_in}: " if change and change.removed_in else ""
+        known.append(f"{flag} ({gone}{change.why})" if change else flag)
+    return "; ".join(known) or found["flags"]
+
+
+def rewrite_flags(found: Found) -> str:
+    """Return what to write instead of the flags that a parser refused."""
+    flags = [word for word in found["flags"].split() if word.startswith("-")]
+    fixes = []
+    for flag in flags:
+        change = find_change(flag)
+        today = " ".join(change.becomes or ()).replace(VALUES, "VALUE") if change else ""
+        fixes.append(f"write {today} instead of {flag}" if today else f"leave {flag} out")
+    return "; ".join(fixes) or "leave it out"
 
 
 def silenced(found: Found) -> str:
@@ -259,7 +264,7 @@ TABLE = [
         "unknown-flag",
         r"error: unrecognized arguments: (?P<flags>.*)",
         lambda found: "Megatron's parser refused: " + unknown_flags(found),
-        "leave the flag out, or use its new name",
+        rewrite_flags,
     ),
     Problem(
         "bad-choice",

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import re
 import sysconfig
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -70,10 +71,9 @@ def check_helpers(root: Path) -> None:
     folder = root / HELPERS
     if (folder / f"helpers_cpp{extension_suffix()}").is_file():
         return
-    probe = folder / ".dpbench-probe"
     try:
-        probe.touch()
-        probe.unlink()
+        with tempfile.TemporaryFile(dir=folder):  # another dpbench may do the same right now
+            pass
     except OSError as error:
         hint = "make the folder writable: Megatron compiles its dataset helpers into it"
         raise SetupError(f"{folder}: {error.strerror}", hint=hint) from None

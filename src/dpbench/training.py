@@ -6,8 +6,9 @@ import importlib.metadata
 import os
 import platform
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -73,7 +74,9 @@ def train(
     log = Log()
     outcome = Outcome(status="failed", problem="dpbench itself failed", log=log)
     try:
-        with GpuMonitor(launch.gpus if launch.device == "cuda" else 0) as monitor:
+        visible = launch.full_environment().get("CUDA_VISIBLE_DEVICES")
+        count = launch.gpus if launch.device == "cuda" else 0
+        with GpuMonitor(count, visible_devices=visible) as monitor:
             before = monitor.sample()
             outcome = follow(launch, folder, log, view, monitor)
             left = monitor.memory_above(before)
@@ -112,23 +115,26 @@ def train_until_it_fits(
                 retry_of=failed.name if failed else None,
             )
         except TrainingError as error:
-            config = with_smaller_micro_batch(launch.config, [launch.gpus])
+            plan = partial(plan_launch, gpus=launch.gpus)
+            config = with_smaller_micro_batch(launch.config, plan)
             if error.problem != OOM or config is None:
                 raise
-            failed, launch = error.folder, plan_launch(config, gpus=launch.gpus)
+            failed, launch = error.folder, plan(config)
             if detail != "quiet":
                 size = config.training.micro_batch_size
                 print(f"out of memory; again with micro batch {size}", file=show, flush=True)
 
 
-def with_smaller_micro_batch(config: Config, gpus: Sequence[int]) -> Config | None:
-    """Return the configuration with the largest micro batch, up to half of it, that all can run."""
+def with_smaller_micro_batch(config: Config, check: Callable[[Config], object]) -> Config | None:
+    """Return the configuration with the largest micro batch up to half of it that `check` accepts.
+
+    A size that does not divide the global batch is a ConfigError of `check`.
+    """
     for size in range(config.training.micro_batch_size // 2, 0, -1):
         training = config.training.model_copy(update={"micro_batch_size": size})
         smaller = config.model_copy(update={"training": training})
         try:
-            for count in gpus:
-                plan_launch(smaller, gpus=count)
+            check(smaller)
         except ConfigError:
             continue
         return smaller

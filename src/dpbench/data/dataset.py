@@ -1,40 +1,22 @@
-"""A Megatron dataset on disk: a .bin/.idx pair, and prep's folder around it.
-
-Layout of .idx: 9 bytes magic, u64 version 1, u8 token type, u64 sequences n, u64 document starts d,
-then n x i32 lengths, n x i64 offsets into .bin, d x i64 document starts (documents + 1 of them).
-Source: megatron/core/datasets/indexed_dataset.py, the same from v2.5 to core_v0.19.
-"""
+"""A Megatron dataset on disk: found, checked, and cut into splits as Megatron cuts it."""
 
 from __future__ import annotations
 
 import hashlib
-import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
-import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
-
+from dpbench.data.indexed import HEADER, MAGIC, TOKEN_TYPES
+from dpbench.data.manifest import MANIFEST, Manifest, read_manifest
 from dpbench.errors import SetupError
 
-MANIFEST = "manifest.json"
-MAGIC = b"MMIDIDX\x00\x00"
-HEADER = struct.Struct("<9sQBQQ")
-TOKEN_TYPES = {1: "u1", 2: "i1", 3: "i2", 4: "i4", 5: "i8", 8: "u2"}
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-
-class Manifest(BaseModel):
-    """What prep made: names inside its folder, and counts."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    schema_version: Literal[1] = 1
-    prefix: str
-    tokenizer: str
-    documents: int
-    tokens: int
-    vocab_size: int
+SPLITS = ("train", "validation", "test")
+AGAIN = "run dpbench prep again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,45 +25,76 @@ class Dataset:
 
     prefix: Path
     tokenizer: Path | None
-    """Folder of the tokenizer that made it; None when the pair came without one."""
+    """Value of --tokenizer-model: a folder or a model; None when the pair came without one."""
+    tokenizer_type: str
+    """Value of --tokenizer-type."""
     documents: int
+    """What Megatron splits and shuffles: its sequences, which are sentences where prep split."""
     tokens: int
     digest: str
     """First 16 hexadecimal digits of the SHA-256 of .idx."""
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest of a dataset folder."""
-    (folder / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n")
+@dataclass(frozen=True, kw_only=True)
+class Index:
+    """The arrays of an .idx file."""
+
+    token_type: str
+    """numpy's name of the type of the ids."""
+    lengths: NDArray[np.int32]
+    """Tokens of each sequence."""
+    starts: NDArray[np.int64]
+    """First sequence of each document, and behind the last."""
+    sha256: str
 
 
 def open_dataset(path: str, tokenizer: str | None = None) -> Dataset:
     """Find the dataset for a folder of prep, or for a prefix with or without suffix or key.
 
-    Errors: SetupError when there is none, half of one, or one that is damaged.
+    tokenizer: folder or SentencePiece model of a pair that prep did not make. Errors: SetupError
+    when there is none, half of one, one that is damaged, or not the one of its manifest.
     """
     folder = Path(path)
-    if (folder / MANIFEST).is_file():
-        manifest = read_manifest(folder)
-        return read_index(folder / manifest.prefix, folder / manifest.tokenizer)
-    prefix = find_prefix(path)
-    given = Path(tokenizer) if tokenizer and Path(tokenizer).is_dir() else None
-    return read_index(prefix, given)
+    prefix = find_prefix(path) if not (folder / MANIFEST).is_file() else None
+    if prefix is not None:
+        folder = prefix.parent
+    manifest = read_manifest(folder) if (folder / MANIFEST).is_file() else None
+    pairs = {pair.prefix: pair for pair in manifest.pairs} if manifest else {}
+    name = prefix.name if prefix else next(iter(pairs))
+    if manifest is None or name not in pairs:
+        return open_foreign(prefix or folder / name, tokenizer)
+    dataset = read_dataset(folder / name, folder / manifest.tokenizer.path)
+    check_manifest(folder, manifest, dataset, pairs[name].sha256)
+    return replace(dataset, tokenizer_type=manifest.tokenizer.type)
 
 
-def read_manifest(folder: Path) -> Manifest:
-    """Return the manifest of a dataset folder. Errors: SetupError when it is not one."""
-    try:
-        return Manifest.model_validate_json((folder / MANIFEST).read_bytes())
-    except (ValidationError, OSError):
-        hint = "run dpbench prep again"
-        raise SetupError(f"{folder / MANIFEST}: not a manifest of prep", hint=hint) from None
+def open_foreign(prefix: Path, tokenizer: str | None) -> Dataset:
+    """Open a pair that prep did not make, with the tokenizer that a person names for it."""
+    given = Path(tokenizer) if tokenizer else None
+    if given is None or not given.exists():
+        return read_dataset(prefix, None)
+    dataset = read_dataset(prefix, given)
+    if given.is_file() and given.suffix == ".model":
+        return replace(dataset, tokenizer_type="SentencePieceTokenizer")
+    return dataset
+
+
+def check_manifest(folder: Path, manifest: Manifest, dataset: Dataset, index_sha256: str) -> None:
+    """Refuse data or a tokenizer that is not the one prep wrote. Errors: SetupError."""
+    from dpbench.data.tokenizers import hash_tokenizer
+
+    if not index_sha256.startswith(dataset.digest):
+        raise SetupError(f"{dataset.prefix}.idx: not the file that prep wrote", hint=AGAIN)
+    saved = folder / manifest.tokenizer.path
+    place = saved.parent if saved.suffix == ".model" else saved
+    if not saved.exists() or hash_tokenizer(place) != manifest.tokenizer.sha256:
+        raise SetupError(f"{place}: not the tokenizer that made this dataset", hint=AGAIN)
 
 
 def find_prefix(path: str) -> Path:
     """Return the path without suffix of the pair that `path` means."""
     bare = path.removesuffix(".bin").removesuffix(".idx")
-    for candidate in (bare, f"{bare}_text_document"):
+    for candidate in (bare, f"{bare}_text_document", f"{bare}_text_sentence"):
         pair = [Path(candidate + suffix) for suffix in (".bin", ".idx")]
         missing = [half for half in pair if not half.is_file()]
         if not missing:
@@ -92,39 +105,61 @@ def find_prefix(path: str) -> Path:
     raise SetupError(f"no dataset at {path}", hint="make it with dpbench prep")
 
 
-def read_index(prefix: Path, tokenizer: Path | None) -> Dataset:
-    """Read and check the index of a pair. Errors: SetupError when the pair is damaged."""
-    index, tokens_file = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
-    hint = "run dpbench prep again"
-    try:
-        content, bin_size = index.read_bytes(), tokens_file.stat().st_size
-    except OSError as error:
-        raise SetupError(f"{error.filename}: {error.strerror}", hint=hint) from None
-    if len(content) < HEADER.size or not content.startswith(MAGIC):
-        raise SetupError(f"{index}: not an index of Megatron", hint=hint)
-    _, version, code, sequences, starts = HEADER.unpack_from(content)
-    if version != 1 or code not in TOKEN_TYPES:
-        raise SetupError(f"{index}: version {version}, token type {code}", hint=hint)
-    if len(content) < HEADER.size + sequences * 12 + starts * 8:
-        raise SetupError(f"{index}: cut short", hint=hint)
-    lengths = np.frombuffer(content, "<i4", sequences, HEADER.size)
-    tokens = int(lengths.sum(dtype=np.int64))
-    expected = tokens * np.dtype(TOKEN_TYPES[code]).itemsize
-    if bin_size != expected:
-        message = f"{tokens_file}: {bin_size} bytes where its index needs {expected}"
-        raise SetupError(message, hint=hint)
+def read_dataset(prefix: Path, tokenizer: Path | None) -> Dataset:
+    """Read and check a pair. Errors: SetupError when it is damaged or has no tokens."""
+    index = read_index(prefix)
+    tokens = int(index.lengths.sum(dtype="int64"))
     if tokens == 0:
-        raise SetupError(f"{prefix}: no tokens", hint=hint)
-    digest = hashlib.sha256(content).hexdigest()[:16]
+        raise SetupError(f"{prefix}: no tokens", hint=AGAIN)
     return Dataset(
-        prefix=prefix, tokenizer=tokenizer, documents=sequences, tokens=tokens, digest=digest
+        prefix=prefix,
+        tokenizer=tokenizer,
+        tokenizer_type="HuggingFaceTokenizer",
+        documents=len(index.lengths),
+        tokens=tokens,
+        digest=index.sha256[:16],
     )
 
 
-def check_split(dataset: Dataset, split: str) -> None:
-    """Refuse a split that gives a weighted part no document: Megatron then loops for ever.
+def read_index(prefix: Path) -> Index:
+    """Read the index of a pair and check all of it against .bin. Errors: SetupError."""
+    import numpy as np
 
-    Source: GPTDataset cuts at round(cumulative share * documents).
+    file, tokens_file = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
+    try:
+        content, bin_size = file.read_bytes(), tokens_file.stat().st_size
+    except OSError as error:
+        raise SetupError(f"{error.filename}: {error.strerror}", hint=AGAIN) from None
+    if len(content) < HEADER.size or not content.startswith(MAGIC):
+        raise SetupError(f"{file}: not an index of Megatron", hint=AGAIN)
+    _, version, code, sequences, documents = HEADER.unpack_from(content)
+    if version != 1 or code not in TOKEN_TYPES:
+        raise SetupError(f"{file}: version {version}, token type {code}", hint=AGAIN)
+    expected = HEADER.size + sequences * 12 + documents * 8
+    if len(content) not in (expected, expected + sequences):  # a byte a sequence: multimodal
+        message = f"{file}: {len(content):,} bytes where its header needs {expected:,}"
+        raise SetupError(message, hint=AGAIN)
+    lengths = np.frombuffer(content, "<i4", sequences, HEADER.size)
+    offsets = np.frombuffer(content, "<i8", sequences, HEADER.size + sequences * 4)
+    starts = np.frombuffer(content, "<i8", documents, HEADER.size + sequences * 12)
+    item_bytes = np.dtype(TOKEN_TYPES[code]).itemsize
+    ends = np.cumsum(lengths, dtype=np.int64) * item_bytes
+    if bin_size != (needed := int(ends[-1]) if sequences else 0):
+        message = f"{tokens_file}: {bin_size:,} bytes where its index needs {needed:,}"
+        raise SetupError(message, hint=AGAIN)
+    ordered = documents > 0 and starts[0] == 0 and starts[-1] == sequences
+    if (lengths < 0).any() or not np.array_equal(offsets[1:], ends[:-1]) or offsets[:1].any():
+        raise SetupError(f"{file}: its offsets do not follow from its lengths", hint=AGAIN)
+    if not ordered or (np.diff(starts) < 0).any():
+        raise SetupError(f"{file}: its documents are out of order", hint=AGAIN)
+    digest = hashlib.sha256(content).hexdigest()
+    return Index(token_type=TOKEN_TYPES[code], lengths=lengths, starts=starts, sha256=digest)
+
+
+def cut_split(documents: int, split: str) -> dict[str, tuple[int, int, float]]:
+    """Return first document, document behind the last, and weight of each part of a split.
+
+    Source: GPTDataset cuts at round(cumulative share * documents). Errors: SetupError.
     """
     try:
         weights = [float(part) for part in split.split(",")]
@@ -132,10 +167,17 @@ def check_split(dataset: Dataset, split: str) -> None:
         weights = []
     if not weights or len(weights) > 3 or min(weights) < 0 or not 0 < sum(weights) < float("inf"):
         raise SetupError(f"data.split {split!r}", hint='write weights such as "98,2,0"')
-    total, done = sum(weights), 0.0
-    for name, weight in zip(("train", "validation", "test"), weights, strict=False):
-        first, last = (round(part / total * dataset.documents) for part in (done, done + weight))
+    total, done, parts = sum(weights), 0.0, {}
+    for name, weight in zip(SPLITS, weights, strict=False):
+        first, last = (round(part / total * documents) for part in (done, done + weight))
         done += weight
+        parts[name] = (first, last, weight)
+    return parts
+
+
+def check_split(dataset: Dataset, split: str) -> None:
+    """Refuse a split that gives a weighted part no document: Megatron then loops for ever."""
+    for name, (first, last, weight) in cut_split(dataset.documents, split).items():
         if weight and first == last:
             message = f"data.split {split!r} leaves {name} none of {dataset.documents} documents"
             raise SetupError(message, hint=f"give {name} a larger weight, or 0")

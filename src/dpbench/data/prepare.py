@@ -3,100 +3,204 @@
 from __future__ import annotations
 
 import json
-import tempfile
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any, TextIO
 
-from tokenizers import Tokenizer
-
+from dpbench import __version__
 from dpbench.config import Data
-from dpbench.data import sources, tokenizers
-from dpbench.data.dataset import MANIFEST, Manifest, write_manifest
-from dpbench.errors import SetupError
+from dpbench.data.encode import type_code
+from dpbench.data.indexed import PairWriter
+from dpbench.data.jobs import Job, Texts
+from dpbench.data.manifest import (
+    MANIFEST,
+    Manifest,
+    Pair,
+    SavedTokenizer,
+    SourceFile,
+    read_manifest,
+    write_manifest,
+)
+from dpbench.data.publish import publish, workspace
+from dpbench.data.request import TRAINED, PrepareRequest, Source, find_source, save_vocabulary
+from dpbench.data.tokenizers import Vocabulary
+from dpbench.data.workers import tokenize_all
+from dpbench.errors import DpbenchError, SetupError
+
+Report = Callable[[int, int | None, int], None]
+"""Called with bytes read, bytes in all (None: unknown) and tokens written."""
+LIBRARIES = "tokenizers sentencepiece nltk pyarrow".split()
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareRequest:
-    """What to prepare: paths of text files and of GPT-2's vocabulary, all optional."""
+class Prepared:
+    """The dataset, and what was done for it."""
 
-    output: Path
-    inputs: tuple[Path, ...] = ()
-    vocab_file: Path | None = None
-    merge_file: Path | None = None
+    manifest: Manifest
+    made: bool
+    """False: an identical dataset was there."""
+    changed: tuple[str, ...]
+    """What differs from the dataset that was replaced."""
 
 
-def prepare(data: Data, request: PrepareRequest) -> Manifest:
-    """Tokenize the inputs into `request.output`, which appears whole or not at all.
+def prepare(data: Data, request: PrepareRequest, report: Report | None = None) -> Prepared:
+    """Make `request.output`, which appears whole or not at all; nothing to do if it is the same.
 
     Errors: SetupError for unusable input, vocabulary or target.
     """
-    output = request.output
+    output = Path(os.path.realpath(request.output))
     if output.exists() and not (output / MANIFEST).is_file():
         hint = "choose another --output, or move it away"
-        raise SetupError(f"{output}: exists and was not made by prep", hint=hint)
-    documents = list(find_documents(data, request))
-    if not documents:
+        raise SetupError(f"{request.output}: exists and was not made by prep", hint=hint)
+    started = time.monotonic()
+    source = find_source(data, request)
+    try:
+        with workspace(output) as folder:
+            vocabulary, label = save_vocabulary(data, request, source, folder / "tokenizer")
+            identity = identify(request, source, vocabulary, label)
+            former, changed = (None, []) if request.force else compare(output, source, identity)
+            if former and not changed:
+                return Prepared(manifest=former, made=False, changed=())
+            pairs = write_pairs(folder, output.name, request, source, vocabulary, report)
+            manifest = Manifest(
+                pairs=pairs,
+                tokenizer=describe_tokenizer(folder, vocabulary, label),
+                inputs=[
+                    SourceFile(path=printable(item.path), format=item.format,
+                               size=item.bytes_total or 0, sha256=item.sha256 or "")
+                    for item in source.inputs
+                ],
+                identity=identify(request, source, vocabulary, label),
+                versions=versions(),
+                command=[printable(word) for word in sys.argv],
+                created=datetime.now(UTC),
+                seconds=round(time.monotonic() - started, 3),
+            )  # fmt: skip
+            write_manifest(folder, manifest)
+            publish(folder, output)
+    except OSError as error:
+        hint = "free some space, or choose another --output; a former dataset is untouched"
+        place = error.filename or request.output
+        raise SetupError(f"{place}: {error.strerror or error}", hint=hint) from None
+    return Prepared(manifest=manifest, made=True, changed=tuple(changed))
+
+
+def identify(
+    request: PrepareRequest, source: Source, vocabulary: Vocabulary, label: str
+) -> dict[str, Any]:
+    """Return everything that the bytes of the dataset depend on."""
+    files = [f"{item.format} {item.sha256}" for item in source.inputs]
+    return {
+        "input": files or f"{source.name}, Python {sys.version.split()[0]}",
+        "tokenizer": label if label == TRAINED else vocabulary.sha256,
+        **json.loads(json.dumps(asdict(request.recipe))),
+        "save_jsonl": request.save_jsonl,
+    }
+
+
+def printable(name: str) -> str:
+    """Return a name that may hold bytes which are no UTF-8 as text that can be saved."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def compare(
+    output: Path, source: Source, identity: dict[str, Any]
+) -> tuple[Manifest | None, list[str]]:
+    """Return the manifest of a dataset that is there, and what differs from it."""
+    from dpbench.data.dataset import open_dataset
+
+    if not output.exists():
+        return None, []
+    try:
+        former = read_manifest(output)
+        for pair in former.pairs:
+            open_dataset(str(output / pair.prefix))
+    except DpbenchError as error:
+        return None, [str(error)]
+    if any(item.sha256 is None for item in source.inputs):
+        return former, ["input (a pipe, compared with nothing)"]
+    names = identity.keys() | former.identity.keys()
+    return former, sorted(n for n in names if identity.get(n) != former.identity.get(n))
+
+
+def write_pairs(
+    folder: Path,
+    name: str,
+    request: PrepareRequest,
+    source: Source,
+    vocabulary: Vocabulary,
+    report: Report | None,
+) -> list[Pair]:
+    """Tokenize the documents of a source into a pair a key. Errors: SetupError, OSError."""
+    recipe = request.recipe
+    if recipe.append_eod:
+        vocabulary.require_end()
+    level = "sentence" if recipe.split_sentences else "document"
+    prefixes = [folder / f"{name}_{re.sub(r'[^\w.-]', '_', key)}_{level}" for key in recipe.keys]
+    writers = [PairWriter(prefix, type_code(vocabulary.size)) for prefix in prefixes]
+    whole = request.save_jsonl or recipe.split_sentences or not vocabulary.cuts_before_spaces
+    jobs = source.jobs(recipe.keys, segments=not whole)
+    if request.save_jsonl:
+        jobs = saving(jobs, folder / f"{name}.jsonl", recipe.keys[0])
+    workers = request.workers or len(os.sched_getaffinity(0))
+    totals = [item.bytes_total for item in source.inputs]
+    total = None if not totals or None in totals else sum(size or 0 for size in totals)
+    results = tokenize_all(jobs, vocabulary, recipe, workers)
+    with closing(results):
+        for portion in results:
+            for writer, tokens in zip(writers, portion, strict=True):
+                writer.add(tokens)
+            if report:
+                done = sum(item.bytes_read() for item in source.inputs)
+                report(done, total, sum(writer.tokens for writer in writers))
+    pairs = [writer.finish(key) for writer, key in zip(writers, recipe.keys, strict=True)]
+    if not any(pair.tokens for pair in pairs):
         raise SetupError("the input has no text", hint="give files with text as --input")
-    tokenizer = find_tokenizer(data, request, documents)
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{output.name}.", dir=output.parent) as temporary:
-        folder = Path(temporary) / "new"
-        folder.mkdir()
-        manifest = write_dataset(folder, output.name, documents, tokenizer)
-        if output.exists():
-            output.rename(Path(temporary) / "old")
-        folder.rename(output)
-    return manifest
+    return pairs
 
 
-def find_documents(data: Data, request: PrepareRequest) -> Iterator[str]:
-    """Yield the documents of the named inputs, else of the configuration's source."""
-    if request.inputs:
-        return sources.read_documents(request.inputs)
-    if data.source == "python-docs":
-        return sources.python_documentation()
-    hint = "name the text: dpbench prep --input wiki.train.tokens"
-    raise SetupError("this configuration brings no text of its own", hint=hint)
+def saving(jobs: Iterable[Job], path: Path, key: str) -> Iterator[Job]:
+    """Pass jobs on, and write their documents as JSON lines that Megatron's own tool reads."""
+    with path.open("w", encoding="utf-8") as lines:
+        for job in jobs:
+            save_job(job, lines, key)
+            yield job
 
 
-def find_tokenizer(data: Data, request: PrepareRequest, documents: Iterable[str]) -> Tokenizer:
-    """Return GPT-2's tokenizer when its files are given, else the configuration's."""
-    if request.vocab_file and request.merge_file:
-        return tokenizers.gpt2_bpe(request.vocab_file, request.merge_file)
-    if request.vocab_file or request.merge_file:
-        hint = "give both --vocab-file and --merge-file"
-        raise SetupError("a GPT-2 vocabulary is two files", hint=hint)
-    if data.tokenizer == "trained-bpe":
-        return tokenizers.train_bpe(documents)
-    hint = "give GPT-2's files: --vocab-file gpt2-vocab.json --merge-file gpt2-merges.txt"
-    raise SetupError("no tokenizer", hint=hint)
+def save_job(job: Job, lines: TextIO, key: str) -> None:
+    """Write the documents of a job as JSON lines."""
+    if isinstance(job, Texts):
+        for text in job.texts:
+            lines.write(json.dumps({key: text}, ensure_ascii=False) + "\n")
+        return
+    for line in job.data.decode(errors="replace").split("\n"):
+        if line.strip():
+            lines.write(line.strip() + "\n")
 
 
-def write_dataset(folder: Path, name: str, documents: list[str], tokenizer: Tokenizer) -> Manifest:
-    """Write JSON lines, .bin/.idx, tokenizer and manifest into an empty folder."""
-    from megatron.core.datasets.indexed_dataset import DType, IndexedDatasetBuilder
-
-    with (folder / f"{name}.jsonl").open("w", encoding="utf-8") as lines:
-        for text in documents:
-            lines.write(json.dumps({"text": text}, ensure_ascii=False) + "\n")
-    prefix = folder / f"{name}_text_document"
-    end = tokenizer.token_to_id(tokenizers.END_OF_DOCUMENT)
-    vocab_size = tokenizer.get_vocab_size()
-    builder = IndexedDatasetBuilder(f"{prefix}.bin", dtype=DType.optimal_dtype(vocab_size))
-    tokens = 0
-    for encoding in tokenizer.encode_batch(documents, add_special_tokens=False):
-        ids = [*encoding.ids, end]
-        builder.add_document(ids, [len(ids)])
-        tokens += len(ids)
-    builder.finalize(f"{prefix}.idx")
-    tokenizers.save_tokenizer(tokenizer, folder / "tokenizer")
-    manifest = Manifest(
-        prefix=prefix.name,
-        tokenizer="tokenizer",
-        documents=len(documents),
-        tokens=tokens,
-        vocab_size=vocab_size,
+def describe_tokenizer(folder: Path, vocabulary: Vocabulary, label: str) -> SavedTokenizer:
+    """Return what the manifest says of a tokenizer."""
+    return SavedTokenizer(
+        type=vocabulary.type,
+        path=str(vocabulary.path.relative_to(folder)),
+        vocab_size=vocabulary.size,
+        end_of_document=vocabulary.end_of_document,
+        sha256=vocabulary.sha256 or "",
+        source=printable(label),
     )
-    write_manifest(folder, manifest)
-    return manifest
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what tokenized."""
+    found = {"dpbench": __version__, "python": sys.version.split()[0]}
+    for name in LIBRARIES:
+        if name in sys.modules:
+            found[name] = str(sys.modules[name].__version__)
+    return found

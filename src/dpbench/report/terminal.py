@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ MOST_COLUMNS = 3
 """Arms side by side; more of them become rows of a narrower table."""
 MOST_REMARKS = 4
 COLOURS = {"pass": "32", "fail": "31", "inconclusive": "33"}
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 SIGNS = {" -> ": " → ", " - ": " – ", " x ": " × "}
 
 
@@ -167,9 +169,12 @@ def advice(comparisons: Sequence[Comparison]) -> str:
 
 
 def wrap(label: str, text: str) -> str:
-    """Return text behind a label, its further lines indented below the first."""
+    """Return text behind a label, its further lines indented below the first.
+
+    Control characters, such as those in the name of a folder, do not reach the terminal.
+    """
     return textwrap.fill(
-        text,
+        CONTROL.sub(" ", text),
         WIDTH,
         initial_indent=label,
         subsequent_indent=" " * len(label),

@@ -1,12 +1,12 @@
-"""The flags that the stand-in knows: those that dpbench passes to a run on CPU."""
+"""The flags that the stand-in knows: those that dpbench has keys for, or passes by itself."""
 
 WITH_VALUE = """
 num-layers hidden-size num-attention-heads seq-length max-position-embeddings init-method-std
-attention-dropout hidden-dropout micro-batch-size global-batch-size train-iters log-interval
-eval-interval eval-iters lr min-lr lr-decay-style lr-decay-iters lr-warmup-iters weight-decay
-clip-grad seed tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size
-rampup-batch-size train-samples lr-warmup-samples lr-decay-samples data-path data-cache-path
-split tokenizer-type tokenizer-model transformer-impl
+attention-dropout hidden-dropout micro-batch-size global-batch-size train-iters train-samples
+rampup-batch-size log-interval eval-interval eval-iters lr min-lr lr-decay-style lr-decay-iters
+lr-decay-samples lr-warmup-iters lr-warmup-samples weight-decay clip-grad seed
+tensor-model-parallel-size pipeline-model-parallel-size context-parallel-size data-path
+data-cache-path split tokenizer-type tokenizer-model transformer-impl
 """.split()
 SWITCHES = """
 fp16 bf16 log-throughput no-masked-softmax-fusion no-persist-layer-norm no-rope-fusion

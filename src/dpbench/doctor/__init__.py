@@ -1,0 +1,1 @@
+"""Checks of machine and installation: what was found, what is wanted, how to mend it."""
