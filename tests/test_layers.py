@@ -13,7 +13,7 @@ from conftest import ROOT
 PACKAGE = ROOT / "src" / "dpbench"
 LAYERS = [
     {"errors", "error_events"},
-    {"yaml_source", "log", "gpu", "flag_history"},
+    {"interrupts", "yaml_source", "log", "gpu", "flag_history"},
     {"complaint", "steady", "megatron", "watchdog", "gpu_monitor", "known_problems", "gpu_record"},
     {"named_configs", "metrics", "results", "process", "live"},
     {"config", "rates", "options", "diagnosis"},

@@ -154,7 +154,7 @@ def prep(
     from dpbench.data.prepare import prepare
     from dpbench.data.progress import progress_line, render_prepared
     from dpbench.data.request import PrepareRequest, check_format
-    from dpbench.process import stop_signals_raise
+    from dpbench.interrupts import stop_signals_raise
 
     data = load_config(config or [DEFAULT_CONFIG], overrides or ()).data
     request = PrepareRequest(

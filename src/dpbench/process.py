@@ -21,6 +21,7 @@ from types import FrameType
 import psutil
 
 from dpbench.errors import SetupError
+from dpbench.interrupts import STOP_SIGNALS
 from dpbench.watchdog import Alarm
 
 GUARD = Path(__file__).parent / "child" / "guard.py"
@@ -31,7 +32,6 @@ TICK_SECONDS = 0.5
 CHUNK_BYTES = 1 << 16
 LINE_BYTES = 1 << 16
 """A line is cut here for whoever reads it; the log keeps it whole."""
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 MARK = "DPBENCH_RUN"
 """Environment variable that every process of a run carries."""
 
