@@ -1,0 +1,5 @@
+"""`python -m dpbench.cli`."""
+
+from dpbench.cli import main
+
+main()
