@@ -54,4 +54,5 @@ def test_resuming_a_finished_checkpoint_is_a_failed_run(
     assert dpbench(*common).returncode == 0
     again = dpbench(*common, f"--set=megatron.load={tmp_path / 'c'}")
     assert again.returncode == 4
-    assert "logged no step" in again.stderr
+    assert "the checkpoint in" in again.stderr
+    assert "raise training.train_iters" in again.stderr
