@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# the suite tries the same examples each time; HYPOTHESIS_PROFILE=default looks for new ones
+settings.register_profile("suite", derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 ROOT = Path(__file__).parents[1]
 RECORDED = Path(__file__).parent / "runs"

@@ -101,8 +101,10 @@ def loop(
     run: Interpreter, source: Source, body: Node, test: Callable[[], Status], line: int
 ) -> Status:
     """Follow rounds while the test holds; one that is unknown is followed once."""
-    outer_left, rounds = run.left, 0
+    outer_left, rounds, doubt = run.left, 0, run.doubt()
     run.left = {"return": outer_left.setdefault("return", [])}
+    if doubt:
+        run.conditions.append(doubt)
     try:
         while rounds < MAX_ROUNDS:
             status = test()
@@ -118,6 +120,8 @@ def loop(
         paths.join(run, "break", line)
     finally:
         run.left = outer_left
+        if doubt:
+            run.conditions.pop()
     return Hole(line, "the loop", "its status is not followed") if rounds else True
 
 

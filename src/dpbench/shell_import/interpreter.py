@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tree_sitter import Node
@@ -47,8 +47,8 @@ class Interpreter:
     """None for one that is defined, or which one it is, only perhaps."""
     commands: dict[Command, None] = field(default_factory=dict)
     conditions: list[Hole] = field(default_factory=list)
-    left: dict[str, list[State]] = field(default_factory=dict)
-    """States on paths that an undecided `return` or `break` took."""
+    left: dict[str, list[tuple[State, Hole]]] = field(default_factory=dict)
+    """States on paths that an undecided `return` or `break` took, and the test that decides."""
     output: list[str] | None = None
     """What is printed, while a `$(...)` is being followed."""
     stdin: str | None = None
@@ -149,14 +149,32 @@ class Interpreter:
     def apart(self, follow: Callable[[], Status]) -> Status:
         """Follow something whose variables end with it."""
         outer, self.state = self.state, self.state.copy()
-        outer_left, self.left = self.left, {}
         functions = self.functions.copy()
         try:
-            return follow()
+            with self.away():
+                return follow()
         except Leave as leave:
             return leave.status
         finally:
-            self.state, self.left, self.functions = outer, outer_left, functions
+            self.state, self.functions = outer, functions
+
+    def doubt(self) -> Hole | None:
+        """Return the test that decides whether what follows is reached at all, if there is one."""
+        return next((hole for paths in self.left.values() for _, hole in paths), None)
+
+    @contextlib.contextmanager
+    def away(self) -> Iterator[None]:
+        """Follow something that is left by itself; what decides about reaching it stays known."""
+        outer_left, doubt = self.left, self.doubt()
+        self.left = {}
+        if doubt:
+            self.conditions.append(doubt)
+        try:
+            yield
+        finally:
+            self.left = outer_left
+            if doubt:
+                self.conditions.pop()
 
     def call(self, name: str, arguments: list[str], line: int) -> Status:
         """Follow a function with its arguments; its local variables end with it."""
@@ -166,23 +184,22 @@ class Interpreter:
             message = f"{self.memory.name}:{line}: which function {name} is depends on a test"
             raise ConfigError(message, hint=hint)
         self.deeper(line)
-        outer_left, self.left = self.left, {}
         caller, self.state.positional = self.state.positional, arguments
         self.state.frames.append({})
         source, body = function
-        try:
-            status = self.statement(source, body)
-        except Leave as leave:
-            if leave.kind != "return":
-                raise
-            status = leave.status
-        finally:
-            if self.left.get("return"):
-                why = "where it returns depends on a test that is not known"
-                status = Hole(line, f"{name} ...", why)
-            paths.join(self, "return", line)
-            self.depth -= 1
-            self.left = outer_left
+        with self.away():
+            try:
+                status = self.statement(source, body)
+            except Leave as leave:
+                if leave.kind != "return":
+                    raise
+                status = leave.status
+            finally:
+                if self.left.get("return"):
+                    why = "where it returns depends on a test that is not known"
+                    status = Hole(line, f"{name} ...", why)
+                paths.join(self, "return", line)
+                self.depth -= 1
         self.state.positional = caller
         for variable, value in self.state.frames.pop().items():
             if value is None:
@@ -216,7 +233,7 @@ class Interpreter:
             for word in command.words
             if (match := lexer.ASSIGNMENT.match(word))
         ]
-        condition = self.conditions[0] if self.conditions else None
+        condition = self.conditions[0] if self.conditions else self.doubt()
         self.commands[Command(line, (*self.prefix, *arguments), tuple(environment), condition)] = (
             None
         )

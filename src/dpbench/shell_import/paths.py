@@ -52,7 +52,7 @@ def go_on(
         raise leaves[0][0]
     first = None if ends else staying.pop(0)
     for leave, state in staying:
-        run.left.setdefault(leave.kind, []).append(state)
+        run.left.setdefault(leave.kind, []).append((state, hole))
     if first:
         run.state = first[1]
         raise first[0]
@@ -63,6 +63,6 @@ def go_on(
 
 def join(run: Interpreter, kind: str, line: int) -> None:
     """Merge the states of paths that left here only perhaps."""
-    for state in run.left.pop(kind, []):
+    for state, _ in run.left.pop(kind, []):
         hole = Hole(line, f"the {kind}", "it depends on a test that is not known")
         run.state = merge(run.state, state, run.memory, hole)
