@@ -275,6 +275,10 @@ def test_commands_in_sentences_are_marked_to_their_end() -> None:
     command = "dpbench bench --gpus 1,2 --repeat 3 --set training.lr=6e-4"
     marked = mark_commands(f"do this <now>: {command}, then stop")
     assert marked == f"do this &lt;now&gt;: <code>{command}</code>, then stop"
+    quoted = "dpbench bench --config 'a folder/config.yaml' --gpus 1,2"
+    assert str(mark_commands(f"{quoted} is it")) == (
+        f"<code>{quoted.replace(chr(39), '&#39;')}</code> is it"
+    )
     assert "<code>dpbench bench --gpus 1,2 --repeat 3</code> says" in mark_commands(
         "dpbench bench --gpus 1,2 --repeat 3 says how stable it is"
     )

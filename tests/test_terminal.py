@@ -6,6 +6,7 @@ import io
 import os
 import pty
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -154,6 +155,15 @@ def test_the_advice_follows_what_the_runs_show() -> None:
     assert "link" in slower
     on_cpu = [Story(gpus=count, step_ms=400, device="cpu", micro=16 // count) for count in (1, 2)]
     assert "launch" not in render_answer(tell(Path("cpu"), *on_cpu))
+
+
+def test_the_command_to_go_on_with_can_be_pasted(tmp_path: Path) -> None:
+    text = render_answer(tell(Path("my runs"), *STORIES["gpus_1_2_4"]))
+    command = " ".join(text.split("mend; ")[1].split(" says")[0].split())
+    words = shlex.split(command)
+    config = "my runs/1_gpus1/config.yaml"
+    assert words == ["dpbench", "bench", "--config", config, "--gpus", "1,2,4", "--repeat", "3"]
+    assert (tmp_path / config).is_file()
 
 
 def test_a_missed_speed_is_not_excused_by_a_missed_loss() -> None:

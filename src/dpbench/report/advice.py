@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from statistics import median
 
 from dpbench.compare import Arm, Comparison
 from dpbench.report.words import arms_of, deciding, devices, micro_batches
+from dpbench.results import CONFIG_FILE
 
 FIXED_SHARE = 0.05
 """A smaller part of the step that does not shrink is not worth a sentence."""
@@ -69,10 +71,7 @@ def is_launch_bound(baseline: Arm, scaled: Arm) -> bool:
 def next_step(comparisons: Sequence[Comparison]) -> str:
     """Return the most useful thing to do now."""
     one = deciding(comparisons)
-    counts = ",".join(str(arm.gpus) for arm in arms_of(comparisons))
-    bench = f"dpbench bench --gpus {counts}"
-    if one.scaling == "weak":
-        bench += " --scaling weak"
+    bench = bench_command(comparisons)
     failed = {gate.name.split(",")[0] for gate in one.gates if gate.outcome == "fail"}
     doubted = {gate.name.split(",")[0] for gate in one.gates if gate.outcome == "inconclusive"}
     if "steady" in failed:
@@ -80,10 +79,7 @@ def next_step(comparisons: Sequence[Comparison]) -> str:
     if one.estimate.speedup > one.gpu_ratio * 1.03:
         return "more than ideal: the baseline was held back; run it again on an idle machine"
     if "speedup" in doubted and "loss" in failed:
-        hint = f"{bench} --repeat 3 --set training.lr=6e-4"
-        return (
-            f"a higher learning rate or more steps for the loss, and repeats for the speed: {hint}"
-        )
+        return f"learn faster, and repeat for the speed: {bench} --repeat 3 --set training.lr=6e-4"
     if "speedup" in doubted:
         if one.estimate.pairs > 1:
             return f"more rounds on an idle machine: {bench} --until decided"
@@ -104,6 +100,15 @@ def next_step(comparisons: Sequence[Comparison]) -> str:
     if one.estimate.pairs > 1:
         return "nothing to mend"
     return f"nothing to mend; {bench} --repeat 3 says how stable the figure is"
+
+
+def bench_command(comparisons: Sequence[Comparison]) -> str:
+    """Return the command that measures the same again, from the configuration of the baseline."""
+    baseline = comparisons[0].baseline.first
+    counts = ",".join(str(arm.gpus) for arm in arms_of(comparisons))
+    config = f" --config {shlex.quote(str(baseline.path / CONFIG_FILE))}" if baseline.run else ""
+    weak = " --scaling weak" if comparisons[0].scaling == "weak" else ""
+    return f"dpbench bench{config} --gpus {counts}{weak}"
 
 
 def more_work(comparison: Comparison) -> str:

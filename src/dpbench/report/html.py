@@ -40,7 +40,10 @@ from dpbench.report.words import (
 from dpbench.runs import LoggedRun
 from dpbench.subject import Subject
 
-COMMAND = re.compile(r"dpbench \w+(?: --[\w-]+(?: (?:[\d,]+|[\w.]+=\S+|decided|weak)\b)?)*")
+COMMAND = re.compile(
+    r"dpbench \w+(?: --config (?:&#39;.*?&#39;|\S+)"
+    r"| --[\w-]+(?: (?:[\d,]+|[\w.]+=\S+|decided|weak)\b)?)*"
+)
 """A command within a sentence."""
 
 

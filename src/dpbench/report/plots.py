@@ -165,6 +165,8 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
     below = [0.0, *(one.estimate.speedup - one.estimate.low for one in comparisons)]
     above = [0.0, *(one.estimate.high - one.estimate.speedup for one in comparisons)]
     share = comparisons[0].checks.min_efficiency
+    device = comparisons[0].baseline.first.device
+    noun = "CPU processes" if device == "cpu" else "GPUs"
 
     def paint(axes: Any) -> None:
         ideal = [count / base for count in counts]
@@ -177,10 +179,7 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
         label = "measured, with possible range"
         axes.errorbar(counts, speedups, yerr=[below, above], label=label, **look)
         axes.set_xticks(counts)
-        noun = "processes" if comparisons[0].baseline.first.device == "cpu" else "GPUs"
-        axes.set(xlabel=noun, ylabel=f"speedup over {count_devices(base, None)}")
-        if noun == "processes":
-            axes.set_ylabel(f"speedup over {count_devices(base, 'cpu')}")
+        axes.set(xlabel=noun, ylabel=f"speedup over {count_devices(base, device)}")
         axes.set_ylim(bottom=0)
         add_legend(axes)
 
@@ -191,8 +190,8 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
     )
     return draw(
         "scaling",
-        title="Speedup over the number of GPUs",
-        note="On the dashed line, twice the GPUs train twice as fast.",
+        title=f"Speedup over the number of {noun}",
+        note=f"On the dashed line, twice the {noun} train twice as fast.",
         description=description,
         height=3.4,
         paint=paint,
