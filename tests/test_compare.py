@@ -139,6 +139,15 @@ def test_runs_of_different_batches_or_versions_are_refused(pair: tuple[Path, Pat
         compare(*pair)
 
 
+def test_a_commit_around_the_installation_between_two_runs_is_a_note(
+    pair: tuple[Path, Path],
+) -> None:
+    banner = "Megatron-Core version .......... 0.19.2"
+    for run, revision in zip(pair, ("+1234567", "+89abcde"), strict=True):
+        edit(run / "run.log", banner, banner + revision)
+    assert "differs: revision of Megatron 1234567 against 89abcde" in compare(*pair).notes
+
+
 def test_another_learning_rate_is_a_note_not_a_refusal(pair: tuple[Path, Path]) -> None:
     lr = f"  lr {'.' * 46} "
     edit(pair[1] / "run.log", lr + "0.0001\n", lr + "0.0006\n")

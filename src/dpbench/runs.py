@@ -32,6 +32,7 @@ SAME_TRAINING = {
     "data_path": "dataset",
     "micro_batch_size": "micro batch size",
     "transformer_impl": "transformer implementation",
+    "megatron_revision": "revision of Megatron",
     "torch": "PyTorch version",
 }
 """Facts whose difference is told but does not stop the comparison."""
@@ -108,10 +109,12 @@ def describe_work(log: Log, run: Run | None) -> dict[str, str]:
         work["global_batch_size"] = str(batch)
     if length := log.sequence_length:
         work["seq_length"] = str(length)
-    known = {"megatron": log.megatron_version, "torch": log.torch_version}
+    version = log.megatron_version or (run.environment.megatron if run else None)
+    # Megatron appends the revision of whatever repository its files lie in, the user's own included
+    release, _, revision = (version or "").partition("+")
+    known = {"megatron": release, "megatron_revision": revision, "torch": log.torch_version}
     if run:
         known["device"] = run.device
-        known["megatron"] = log.megatron_version or run.environment.megatron
     return work | {name: value for name, value in known.items() if value}
 
 
