@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import pytest
 
-from dpbench.gpu_monitor import GpuMonitor, GpuSample, list_above
+from dpbench.gpu_monitor import GpuMonitor, GpuRecorder, GpuSample, list_above
+from dpbench.gpu_record import GPU_FILE, read_gpu_record
 from dpbench.live import View, clock, describe_gpu, describe_step, time_left
 from dpbench.log import Step
 
@@ -103,3 +105,22 @@ def test_a_stream_that_is_gone_is_done_without() -> None:
     view.show_step(STEP)
     view.note("a note")
     view.end()
+
+
+def test_the_record_of_the_gpus_is_what_the_report_reads(tmp_path: Path) -> None:
+    recorder = GpuRecorder(tmp_path / GPU_FILE, lambda: [sample(0, 100), sample(1, None, None)])
+    for seconds in (0.0, 0.5, 1.0, 1.4, 2.2):
+        recorder.record(seconds)
+    points = read_gpu_record(tmp_path / GPU_FILE)
+    assert [(point.index, point.seconds) for point in points] == [
+        *((0, 0.0), (0, 1.0), (0, 2.2)),
+        *((1, 0.0), (1, 1.0), (1, 2.2)),
+    ]
+    assert points[0].memory_used_mib == 100
+    assert points[0].power_watts == 412.4
+    assert points[-1].power_watts is None
+
+
+def test_without_gpus_there_is_no_record(tmp_path: Path) -> None:
+    GpuRecorder(tmp_path / GPU_FILE, list).record(0.0)
+    assert not (tmp_path / GPU_FILE).exists()

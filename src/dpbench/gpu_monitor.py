@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, fields
+from pathlib import Path
 from typing import Any, Self
 
 import pynvml
@@ -16,6 +18,7 @@ MIB = 1 << 20
 MEMORY_TOLERANCE_MIB = 64
 MEMORY_SECONDS = 5.0
 """How long the driver may take to free the memory of a process that has ended."""
+RECORD_SECONDS = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,8 @@ class GpuSample:
     memory_used_mib: int | None
     memory_total_mib: int | None
     power_watts: float | None
+    sm_clock_mhz: int | None = None
+    temperature_celsius: int | None = None
 
 
 class GpuMonitor:
@@ -71,6 +76,30 @@ class GpuMonitor:
         return []
 
 
+class GpuRecorder:
+    """Writes a sample of each GPU to a CSV file, at most once a second; no file without GPUs."""
+
+    def __init__(self, path: Path, sample: Callable[[], list[GpuSample]]) -> None:
+        self._path = path
+        self._sample = sample
+        self._next = 0.0
+
+    def record(self, seconds: float) -> None:
+        """Append the state of now, `seconds` after the start of the run."""
+        if seconds < self._next:
+            return
+        self._next = seconds + RECORD_SECONDS
+        samples = self._sample()
+        if not samples:
+            return
+        is_new = not self._path.exists()
+        with self._path.open("a", newline="", encoding="utf-8") as stream:
+            rows = csv.writer(stream)
+            if is_new:
+                rows.writerow(["seconds", *(field.name for field in fields(GpuSample))])
+            rows.writerows([f"{seconds:.1f}", *astuple(sample)] for sample in samples)
+
+
 def list_above(before: list[GpuSample], after: list[GpuSample]) -> list[str]:
     """Return the GPUs with more memory in use than before, beyond the tolerance."""
     return [
@@ -93,6 +122,12 @@ def read_gpu(index: int, handle: Any) -> GpuSample:
         memory_used_mib=None if memory is None else int(memory.used) // MIB,
         memory_total_mib=None if memory is None else int(memory.total) // MIB,
         power_watts=None if power_mw is None else power_mw / 1e3,
+        sm_clock_mhz=ask(
+            lambda gpu: pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM), handle
+        ),
+        temperature_celsius=ask(
+            lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU), handle
+        ),
     )
 
 

@@ -15,7 +15,8 @@ from typing import TextIO
 from dpbench.config import Config, dump_config
 from dpbench.errors import ConfigError, Interrupted, SetupError, TrainingError
 from dpbench.gpu import driver_version, gpu_names
-from dpbench.gpu_monitor import GpuMonitor
+from dpbench.gpu_monitor import GpuMonitor, GpuRecorder
+from dpbench.gpu_record import GPU_FILE
 from dpbench.launch import Launch, plan_launch
 from dpbench.live import Detail, View
 from dpbench.log import Log
@@ -144,6 +145,7 @@ def with_smaller_micro_batch(config: Config, check: Callable[[Config], object]) 
 def follow(launch: Launch, folder: Path, log: Log, view: View, monitor: GpuMonitor) -> Outcome:
     """Start the training, watch it to its end and say what came of it."""
     began = heard = time.monotonic()
+    recorder = GpuRecorder(folder / GPU_FILE, monitor.sample)
     dog = Watchdog(began, limits=silence_limits(launch.config), device=launch.device)
 
     def on_line(line: str) -> None:
@@ -157,6 +159,7 @@ def follow(launch: Launch, folder: Path, log: Log, view: View, monitor: GpuMonit
 
     def on_tick() -> Alarm | None:
         now = time.monotonic()
+        recorder.record(now - began)
         view.show_state(
             dog.stage.value,
             elapsed_seconds=now - began,
