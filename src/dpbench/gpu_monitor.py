@@ -94,7 +94,7 @@ class GpuRecorder:
             return
         is_new = not self._path.exists()
         with self._path.open("a", newline="", encoding="utf-8") as stream:
-            rows = csv.writer(stream)
+            rows = csv.writer(stream, lineterminator="\n")
             if is_new:
                 rows.writerow(["seconds", *(field.name for field in fields(GpuSample))])
             rows.writerows([f"{seconds:.1f}", *astuple(sample)] for sample in samples)
