@@ -148,6 +148,42 @@ def test_a_commit_around_the_installation_between_two_runs_is_a_note(
     assert "differs: revision of Megatron 1234567 against 89abcde" in compare(*pair).notes
 
 
+def test_a_run_that_is_named_twice_is_no_repeat() -> None:
+    with pytest.raises(SetupError, match="named twice"):
+        compare(ONE, TWO, ONE)
+
+
+def test_gates_that_cannot_be_read_are_not_replaced_by_others(pair: tuple[Path, Path]) -> None:
+    (pair[1] / "config.yaml").write_text("foo: 1\n")
+    with pytest.raises(ConfigError, match="foo"):
+        compare(*pair)
+
+
+@pytest.mark.parametrize(
+    ("argument", "old", "new"),
+    [
+        ("ffn_hidden_size", "3072", "768"),
+        ("swiglu", "False", "True"),
+        ("tensor_model_parallel_size", "1", "2"),
+        ("recompute_granularity", "None", "full"),
+        ("fp8", "None", "hybrid"),
+    ],
+)
+def test_another_shape_or_way_of_the_model_is_other_work(
+    argument: str, old: str, new: str, pair: tuple[Path, Path]
+) -> None:
+    dots = "." * (48 - len(argument))
+    edit(pair[1] / "run.log", f"  {argument} {dots} {old}\n", f"  {argument} {dots} {new}\n")
+    with pytest.raises(SetupError, match=f"{old} against {new}"):
+        compare(*pair)
+
+
+def test_another_gpu_is_other_work(pair: tuple[Path, Path]) -> None:
+    edit(pair[0] / "run.json", "NVIDIA H200", "NVIDIA A100-SXM4-80GB")
+    with pytest.raises(SetupError, match="GPU NVIDIA A100-SXM4-80GB against NVIDIA H200"):
+        compare(*pair)
+
+
 def test_another_learning_rate_is_a_note_not_a_refusal(pair: tuple[Path, Path]) -> None:
     lr = f"  lr {'.' * 46} "
     edit(pair[1] / "run.log", lr + "0.0001\n", lr + "0.0006\n")
@@ -161,9 +197,9 @@ def test_a_failed_run_is_refused_with_its_reason(pair: tuple[Path, Path]) -> Non
         compare(*pair)
 
 
-def test_equal_gpu_counts_are_refused() -> None:
+def test_equal_gpu_counts_are_refused(pair: tuple[Path, Path]) -> None:
     with pytest.raises(SetupError, match="all runs used 2"):
-        compare(TWO, TWO)
+        compare(TWO, pair[1])
 
 
 def test_the_newest_comparable_pair_is_chosen(tmp_path: Path) -> None:
@@ -193,6 +229,6 @@ def test_the_answer_fits_one_screen(dpbench: Dpbench) -> None:
         == "FAIL: 2 GPUs train 1.64x as fast as 1: 1.46x to 1.87x, needs 1.60x; but the loss"
     )
     assert lines[1] == "      gate fails"
-    assert len(lines) <= 36
+    assert len(lines) <= 38
     paths = (str(ONE), str(TWO))
     assert all(len(line) <= 80 or any(path in line for path in paths) for line in lines)

@@ -57,8 +57,8 @@ def test_compare_finds_the_pair_and_gives_a_verdict(demo: Demo) -> None:
     # the speed of this machine is not what is tested, so the gate is one that any speed passes
     process = start("compare", "--min-efficiency", "0.05", cwd=demo.folder)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 0, out + err
-    assert out.startswith("PASS: 2 CPU processes train ")
+    assert process.returncode in (0, 3), out + err  # 3: another program's load looks like a drift
+    assert "  PASS         speedup: " in out
     assert demo.baseline.name in out
     assert demo.scaled.name in out
 

@@ -286,7 +286,7 @@ def test_a_driver_that_does_not_fit_its_library_is_named(fake: FakeNvml) -> None
     subject = examine.choose_subject(config, machine, None)
     assert (subject.device, subject.ranks) == ("cpu", 2)
     first, *_ = examine.check_gpus(subject)
-    assert (first.status, "mismatch" in first.found) == ("warn", True)
+    assert (first.status, "mismatch" in first.found) == ("fail", True)
 
 
 def test_a_config_that_insists_on_cuda_fails_without_a_gpu() -> None:

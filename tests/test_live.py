@@ -109,7 +109,7 @@ def test_a_stream_that_is_gone_is_done_without() -> None:
 
 def test_the_record_of_the_gpus_is_what_the_report_reads(tmp_path: Path) -> None:
     recorder = GpuRecorder(tmp_path / GPU_FILE, lambda: [sample(0, 100), sample(1, None, None)])
-    for seconds in (0.0, 0.5, 1.0, 1.4, 2.2):
+    for seconds in (0.0, 1.0, 2.2):
         recorder.record(seconds)
     points = read_gpu_record(tmp_path / GPU_FILE)
     assert [(point.index, point.seconds) for point in points] == [

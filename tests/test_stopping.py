@@ -41,7 +41,9 @@ def test_no_process_outlives_a_killed_run(
     command = ["run", "--config", tiny_config, "--gpus", gpus, *options]
     process = start(*command, cwd=tmp_path, **{MARK: mark})
     if stage == "torch":
-        time.sleep(4)  # importing, nothing printed yet
+        deadline = time.monotonic() + 120  # importing, nothing printed yet
+        while len(marked(mark)) < 3 and time.monotonic() < deadline:
+            time.sleep(0.1)
         assert len(marked(mark)) >= 3, "dpbench, its guard and a launcher"
     else:
         wait_for_text(tmp_path, stage, process)

@@ -298,7 +298,7 @@ def test_a_closed_terminal_ends_the_run(folder: Path, mark: str) -> None:
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (130, 120)
     assert wait_for_none(mark) == []
-    assert "1 x CPU process" in shown
+    assert "1 x CPU" in shown
     assert "first step" in shown
     assert "no step yet" in shown
     [run] = (folder / "runs").iterdir()

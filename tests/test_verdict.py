@@ -15,6 +15,7 @@ from dpbench.verdict import (
     judge_baseline,
     judge_loss,
     judge_speed,
+    judge_stalls,
     judge_steadiness,
     worst,
 )
@@ -128,6 +129,17 @@ def test_a_run_that_drifts_is_in_doubt_unless_it_was_repeated_in_turns() -> None
     assert "rises" in answer.reason
     assert judge_steadiness("scaled", [drifting], pairs=3) is None
     assert judge_steadiness("scaled", [run(100, 100, 100)], pairs=1) is None
+
+
+def test_a_scaled_run_that_stalls_again_and_again_is_in_doubt() -> None:
+    steady, stalling = run(*[200.0] * 12), run(*[110.0, 400.0, 400.0, 400.0] * 3)
+    pairs = [(steady, stalling)] * 3
+    assert estimate_speedup(pairs).speedup == pytest.approx(200 / 110)
+    answer = judge_stalls(pairs, 1.6)
+    assert answer is not None
+    assert answer.outcome == "inconclusive"
+    disturbed = run(*[200.0, 700.0, 700.0, 700.0] * 3)
+    assert judge_stalls([(disturbed, stalling)] * 3, 1.6) is None, "both alike"
 
 
 def test_losses_must_agree_where_both_runs_logged_last() -> None:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Literal, TextIO
+from typing import Annotated, Literal, TextIO
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.compare import Comparison, Scaling, compare_runs, newest_pair
 from dpbench.config import Config, dump_config, load_config
@@ -35,9 +35,9 @@ class Plan(BaseModel):
 
     schema_version: Literal[1] = 1
     name: str
-    gpus: tuple[int, ...]
+    gpus: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=2)]
     """GPU counts, the baseline first."""
-    rounds: int
+    rounds: Annotated[int, Field(ge=1, le=100)]
     """Runs of each GPU count, at most."""
     until_decided: bool = False
     """Stop after one of LOOKS rounds when the speed is decided."""
@@ -52,18 +52,17 @@ class Experiment:
     plan: Plan
     config: Config
 
-    def finished(self, gpus: int) -> list[Path]:
-        """Return the finished runs of a GPU count, by round."""
-        found = []
+    def finished(self, gpus: int) -> dict[int, Path]:
+        """Return the finished runs of a GPU count by round."""
+        found: dict[int, Path] = {}
         for number in range(1, self.plan.rounds + 1):
             for folder in sorted(self.folder.glob(f"*_{label(number)}_gpus{gpus}*")):
                 try:
-                    status = read_run(folder).status
+                    run = read_run(folder)
                 except DpbenchError:
                     continue  # a run that was cut off before it wrote run.json
-                if status == "finished":
-                    found.append(folder)
-                    break
+                if run.status == "finished" and run.gpus == gpus:
+                    found[number] = folder
         return found
 
 
@@ -108,7 +107,7 @@ def run_experiment(experiment: Experiment, *, show: TextIO) -> list[Comparison]:
     for number in range(1, plan.rounds + 1):
         order = plan.gpus if number % 2 else tuple(reversed(plan.gpus))
         for gpus in order:
-            if len(experiment.finished(gpus)) < number:
+            if number not in experiment.finished(gpus):
                 launch = plan_arm(experiment.config, plan, gpus, round_number=number)
                 train(launch, name=label(number), runs=experiment.folder, show=show)
         comparisons = compare_experiment(experiment)
@@ -164,11 +163,11 @@ def compare_experiment(
 ) -> list[Comparison]:
     """Compare each scaled GPU count with the baseline over the rounds that all finished."""
     arms = [experiment.finished(gpus) for gpus in experiment.plan.gpus]
-    rounds = min(map(len, arms))
+    rounds = sorted(set.intersection(*(set(arm) for arm in arms)))
     if not rounds:
         hint = f"go on with it: dpbench bench --resume {experiment.folder}"
         raise SetupError(f"{experiment.folder}: no round is finished yet", hint=hint)
-    paths = [path for arm in arms for path in arm[:rounds]]
+    paths = [arm[number] for arm in arms for number in rounds]
     return compare_runs(paths, scaling=experiment.plan.scaling, checks=checks)
 
 

@@ -15,7 +15,14 @@ from dpbench.errors import ConfigError, DpbenchError, SetupError
 from dpbench.metrics import Throughput
 from dpbench.pairs import Estimate, estimate_speedup
 from dpbench.results import CONFIG_FILE, RUN_FILE
-from dpbench.runs import SAME_TRAINING, SAME_WORK, LoggedRun, list_differences, load_run
+from dpbench.runs import (
+    ALWAYS_TOLD,
+    SAME_TRAINING,
+    SAME_WORK,
+    LoggedRun,
+    list_differences,
+    load_run,
+)
 from dpbench.verdict import (
     Gate,
     Outcome,
@@ -23,6 +30,7 @@ from dpbench.verdict import (
     judge_baseline,
     judge_loss,
     judge_speed,
+    judge_stalls,
     judge_steadiness,
     worst,
 )
@@ -108,6 +116,9 @@ def compare_runs(
     did other work than the rest, or when all have the same GPU count.
     """
     groups: dict[int, list[LoggedRun]] = {}
+    if len({path.resolve() for path in paths}) < len(paths):
+        hint = "name each run once: a copy is no repeat"
+        raise SetupError("a run is named twice", hint=hint)
     for run in map(load_run, paths):
         groups.setdefault(run.gpus, []).append(run)
     baseline, *others = (Arm(runs=tuple(groups[gpus])) for gpus in sorted(groups))
@@ -126,12 +137,20 @@ def judge(baseline: Arm, scaled: Arm, scaling: Scaling, checks: Checks) -> Compa
     """Give the verdict on two arms that did the same work."""
     pairs = list(zip(baseline.throughputs, scaled.throughputs, strict=False))
     estimate, ratio = estimate_speedup(pairs), scaled.gpus / baseline.gpus
-    gates = [judge_speed(estimate, checks.min_efficiency * ratio), judge_baseline(estimate, ratio)]
+    needed = checks.min_efficiency * ratio
+    gates = [
+        judge_speed(estimate, needed),
+        judge_stalls(pairs, needed),
+        judge_baseline(estimate, ratio),
+    ]
     for title, arm in (("baseline", baseline), ("scaled", scaled)):
         gates.append(judge_steadiness(title, arm.throughputs, estimate.pairs))
         gates.append(judge_loss(title, arm.throughputs, checks.max_final_loss))
     if scaling == "strong":
-        gates.append(judge_agreement(baseline.first.losses, scaled.first.losses))
+        couples = zip(baseline.runs, scaled.runs, strict=False)
+        agreements = [judge_agreement(one.losses, other.losses) for one, other in couples]
+        agreements.sort(key=lambda gate: gate is None or gate.outcome != "fail")
+        gates.append(agreements[0])
     return Comparison(
         baseline=baseline,
         scaled=scaled,
@@ -187,9 +206,11 @@ def replace_checks(checks: Checks, given: Mapping[str, float]) -> Checks:
 def list_notes(baseline: Arm, scaled: Arm) -> list[str]:
     """Return what a reader should know beside the verdict."""
     one, other = baseline.first, scaled.first
-    notes = [f"differs: {text}" for text in list_differences(one, other, SAME_TRAINING)]
+    runs = (*baseline.runs, *scaled.runs)
+    differences = [text for run in runs for text in list_differences(one, run, SAME_TRAINING)]
+    notes = [f"differs: {text}" for text in dict.fromkeys(differences)]
     for run in (one, other):
-        if unknown := [title for name, title in SAME_WORK.items() if name not in run.work]:
+        if unknown := [SAME_WORK[name] for name in ALWAYS_TOLD if name not in run.work]:
             notes.append(f"not checked, {run.path} does not say: {', '.join(unknown)}")
     for run in (*baseline.runs, *scaled.runs):
         if run.throughput.findings:
@@ -200,11 +221,12 @@ def list_notes(baseline: Arm, scaled: Arm) -> list[str]:
 
 
 def configured_checks(path: Path) -> Checks:
-    """Return the gates of a run folder's configuration; the defaults for a bare log."""
-    try:
-        return load_config(str(path / CONFIG_FILE)).checks
-    except ConfigError:
-        return Checks()
+    """Return the gates of a run folder's configuration; the defaults for a bare log.
+
+    Errors: ConfigError when the configuration is there and cannot be read.
+    """
+    file = path / CONFIG_FILE
+    return load_config(str(file)).checks if file.exists() else Checks()
 
 
 def newest_pair(runs: Path) -> list[Path]:
@@ -212,6 +234,8 @@ def newest_pair(runs: Path) -> list[Path]:
 
     Errors: SetupError when there is no such pair.
     """
+    facts = SAME_WORK | SAME_TRAINING
+    del facts["micro_batch_size"], facts["megatron_revision"]
     found: list[LoggedRun] = []
     for record in sorted(runs.glob(f"*/{RUN_FILE}"), reverse=True):
         try:
@@ -220,7 +244,7 @@ def newest_pair(runs: Path) -> list[Path]:
             continue  # a failed or foreign run is not part of a pair
     for index, newer in enumerate(found):
         for older in found[index + 1 :]:
-            if newer.gpus != older.gpus and not list_differences(newer, older, SAME_WORK):
+            if newer.gpus != older.gpus and not list_differences(newer, older, facts):
                 return [older.path, newer.path]
     hint = "run dpbench run --gpus 1 and dpbench run --gpus 2 first, or name two runs"
-    raise SetupError(f"{runs}: no two finished runs of the same work", hint=hint)
+    raise SetupError(f"{runs}: no two finished runs of the same training", hint=hint)

@@ -231,7 +231,8 @@ def explain_file(path: Path) -> tuple[Diagnosis | None, Log]:
     SetupError when it cannot be read, or holds neither a step nor an error.
     """
     file = path / LOG_FILE if path.is_dir() else path
-    recorded = read_run(path).diagnosis if (path / RUN_FILE).is_file() else None
+    run = read_run(path) if (path / RUN_FILE).is_file() else None
+    recorded = run.diagnosis if run else None
     try:
         with file.open("rb") as stream:
             log = parse_stream(stream)
@@ -239,6 +240,10 @@ def explain_file(path: Path) -> tuple[Diagnosis | None, Log]:
     except OSError as error:
         hint = "give a run folder of dpbench or a log of Megatron"
         raise SetupError(f"{file}: {error.strerror}", hint=hint) from None
+    if diagnosis is None and run and run.status == "interrupted":
+        stopped = run.problem or "dpbench itself was killed"
+        cause = f"the run was interrupted: {stopped}"
+        return Diagnosis(name="interrupted", cause=cause, fix="start it again"), log
     return diagnosis, log if diagnosis else read_log(file)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, fields
@@ -77,18 +78,33 @@ class GpuMonitor:
 
 
 class GpuRecorder:
-    """Writes a sample of each GPU to a CSV file, at most once a second; no file without GPUs."""
+    """Writes a sample of each GPU to a CSV file once a second; no file without GPUs. A context.
+
+    In a thread of its own: a driver that hangs must not keep the watchdog from its work.
+    """
 
     def __init__(self, path: Path, sample: Callable[[], list[GpuSample]]) -> None:
         self._path = path
         self._sample = sample
-        self._next = 0.0
+        self._ended = threading.Event()
+
+    def __enter__(self) -> Self:
+        """Begin to record."""
+        threading.Thread(target=self._keep_recording, daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        """Record no more."""
+        self._ended.set()
+
+    def _keep_recording(self) -> None:
+        began = time.monotonic()
+        with contextlib.suppress(OSError):  # the record is optional
+            while not self._ended.wait(RECORD_SECONDS):
+                self.record(time.monotonic() - began)
 
     def record(self, seconds: float) -> None:
         """Append the state of now, `seconds` after the start of the run."""
-        if seconds < self._next:
-            return
-        self._next = seconds + RECORD_SECONDS
         samples = self._sample()
         if not samples:
             return

@@ -68,7 +68,9 @@ def pin_gpus(gpus: int, first_gpu: int, device: str) -> dict[str, str]:
     if device == "cpu" or not first_gpu:
         return {}
     setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-    visible = setting.split(",") if setting else [str(n) for n in range(len(gpu_names()))]
+    entries = [entry.strip() for entry in (setting or "").split(",") if entry.strip()]
+    present = len(gpu_names())
+    visible = entries[:present] or [str(index) for index in range(present)]
     return {"CUDA_VISIBLE_DEVICES": ",".join(taken(visible, gpus, first_gpu))}
 
 
@@ -87,7 +89,7 @@ def find_dataset(config: Config, notes: list[str] | None) -> Dataset | None:
         if notes is None:
             raise
         notes.append(
-            f"{error}: --data-path and --tokenizer-model are where dpbench prep would put them, "
+            f"{error}: --data-path and --tokenizer-model are where they would be, "
             "--data-cache-path and the epochs are not known"
         )
         return None
@@ -104,9 +106,12 @@ def data_flags(config: Config, dataset: Dataset | None) -> DataFlags:
             tokenizer_type=dataset.tokenizer_type,
             cache=str(index_cache(dataset).resolve()),
         )
-    folder = Path(config.data.path).absolute()
-    prefix = folder / f"{folder.name}_text_document"
-    return DataFlags(prefix=str(prefix), tokenizer=str(folder / "tokenizer"), cache=None)
+    path = Path(config.data.path).absolute()
+    if path.name.endswith(("_document", "_sentence")):  # the path of a pair, not of prep's folder
+        tokenizer = Path(config.data.tokenizer or path.parent / "tokenizer").absolute()
+        return DataFlags(prefix=str(path), tokenizer=str(tokenizer), cache=None)
+    prefix = path / f"{path.name}_text_document"
+    return DataFlags(prefix=str(prefix), tokenizer=str(path / "tokenizer"), cache=None)
 
 
 def index_cache(dataset: Dataset) -> Path:

@@ -154,6 +154,8 @@ def environment(
     if megatron.kind == "checkout":
         # the Makefile asks the first python3-config, which need not be this interpreter's
         variables["MAKEFLAGS"] = f"-- LIBEXT={extension_suffix()}"
+    if device == "cuda":  # torchrun sets it to 1 for several processes; so does the baseline get it
+        variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
     if device == "cpu":
         variables |= {
             "CUDA_VISIBLE_DEVICES": "",

@@ -127,7 +127,7 @@ def summarize(state: SteadyState) -> Throughput:
         dropped=state.dropped,
         findings=state.findings,
         first_loss=losses[0] if losses else None,
-        last_loss=table[-1].loss,
+        last_loss=losses[-1] if losses and table[-1].skipped else table[-1].loss,
         last_step=table[-1].number,
     )
 

@@ -6,10 +6,10 @@ import os
 import socket
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import psutil
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.errors import SetupError
 
@@ -78,7 +78,7 @@ class Run(Record):
     status: Status
     name: str
     """Name of the configuration."""
-    gpus: int
+    gpus: Annotated[int, Field(ge=1, le=1_000_000)]
     device: Literal["cuda", "cpu"]
     started: datetime
     finished: datetime | None = None
@@ -130,6 +130,9 @@ def read_run(folder: Path) -> Run:
 
     A run that is "running" by its file although its dpbench is gone is returned as interrupted.
     """
+    file = folder / RUN_FILE
+    if file.exists() and not file.is_file():
+        raise SetupError(f"{file}: is no file", hint="give another run folder")
     try:
         run = Run.model_validate_json((folder / RUN_FILE).read_bytes())
     except OSError as error:

@@ -21,10 +21,25 @@ SAME_WORK = {
     "seq_length": "sequence length",
     "global_batch_size": "global batch size",
     "params_dtype": "precision",
+    "ffn_hidden_size": "feed-forward size",
+    "swiglu": "SwiGLU",
+    "num_query_groups": "query groups",
+    "kv_channels": "channels a head",
+    "tensor_model_parallel_size": "tensor parallel size",
+    "pipeline_model_parallel_size": "pipeline parallel size",
+    "context_parallel_size": "context parallel size",
+    "recompute_granularity": "recomputation",
+    "fp8": "fp8",
     "megatron": "Megatron-Core version",
     "device": "device",
+    "gpu": "GPU",
 }
 """Facts that must be equal for a speedup to mean anything."""
+ALWAYS_TOLD = (
+    "num_layers hidden_size num_attention_heads seq_length global_batch_size params_dtype megatron "
+    "device"
+).split()
+"""Those whose absence is worth a note; a log without an argument dump tells few of them."""
 SAME_TRAINING = {
     "train_iters": "steps in the run",
     "lr": "learning rate",
@@ -115,6 +130,7 @@ def describe_work(log: Log, run: Run | None) -> dict[str, str]:
     known = {"megatron": release, "megatron_revision": revision, "torch": log.torch_version}
     if run:
         known["device"] = run.device
+        known["gpu"] = ", ".join(sorted(set(run.environment.gpu_names)))
     return work | {name: value for name, value in known.items() if value}
 
 

@@ -69,7 +69,7 @@ def train(
     view = View(
         show,
         detail=detail,
-        title=f"{launch.gpus} x {'CPU process' if launch.device == 'cpu' else 'GPU'}",
+        title=f"{launch.gpus} x {'CPU' if launch.device == 'cpu' else 'GPU'}",
         tokens_per_sample=launch.config.model.seq_length,
     )
     log = Log()
@@ -145,7 +145,6 @@ def with_smaller_micro_batch(config: Config, check: Callable[[Config], object]) 
 def follow(launch: Launch, folder: Path, log: Log, view: View, monitor: GpuMonitor) -> Outcome:
     """Start the training, watch it to its end and say what came of it."""
     began = heard = time.monotonic()
-    recorder = GpuRecorder(folder / GPU_FILE, monitor.sample)
     dog = Watchdog(began, limits=silence_limits(launch.config), device=launch.device)
 
     def on_line(line: str) -> None:
@@ -159,7 +158,6 @@ def follow(launch: Launch, folder: Path, log: Log, view: View, monitor: GpuMonit
 
     def on_tick() -> Alarm | None:
         now = time.monotonic()
-        recorder.record(now - began)
         view.show_state(
             dog.stage.value,
             elapsed_seconds=now - began,
@@ -169,13 +167,14 @@ def follow(launch: Launch, folder: Path, log: Log, view: View, monitor: GpuMonit
         return dog.check(now)
 
     view.start(folder)
-    ended = run_process(
-        launch.command,
-        environment=launch.full_environment(),
-        log_path=folder / LOG_FILE,
-        on_line=on_line,
-        on_tick=on_tick,
-    )
+    with GpuRecorder(folder / GPU_FILE, monitor.sample):
+        ended = run_process(
+            launch.command,
+            environment=launch.full_environment(),
+            log_path=folder / LOG_FILE,
+            on_line=on_line,
+            on_tick=on_tick,
+        )
     return judge_end(ended, log, folder / LOG_FILE, stage=dog.stage, done=dog.done)
 
 

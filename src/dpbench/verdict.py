@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Literal
 
 from dpbench.metrics import Status, Throughput
-from dpbench.pairs import Estimate
+from dpbench.pairs import Estimate, Pair, estimate_speedup
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 AGREEMENT = 0.05
@@ -35,11 +36,28 @@ def judge_speed(estimate: Estimate, needed: float) -> Gate:
     return Gate(name="speedup", outcome="inconclusive", reason=reason)
 
 
+def judge_stalls(pairs: Sequence[Pair], needed: float) -> Gate | None:
+    """Doubt a speed that only the fastest quarter of the intervals reaches, not the whole run.
+
+    What disturbs both runs alike cancels; a scaled run that stalls by itself does not.
+    """
+    ratios = [
+        scaled.experienced_samples_per_second / baseline.experienced_samples_per_second
+        for baseline, scaled in pairs
+    ]
+    experienced = math.exp(fmean(map(math.log, ratios)))
+    fastest = estimate_speedup(pairs)
+    if experienced >= needed or fastest.low < needed:
+        return None
+    reason = f"{experienced:.2f}x over whole runs, below {needed:.2f}x: the scaled runs stall"
+    return Gate(name="stalls", outcome="inconclusive", reason=reason)
+
+
 def judge_baseline(estimate: Estimate, ideal: float) -> Gate | None:
     """Doubt a speedup that is certainly above the ideal: something held the baseline back."""
     if estimate.low <= ideal:
         return None
-    reason = f"{estimate.low:.2f}x or more is above the ideal {ideal:.0f}x; was it held back?"
+    reason = f"{estimate.low:.2f}x or more is above the ideal {ideal:g}x; was it held back?"
     return Gate(name="baseline", outcome="inconclusive", reason=reason)
 
 
@@ -83,7 +101,7 @@ def judge_agreement(baseline: Mapping[int, float], scaled: Mapping[int, float]) 
         return None
     step = max(shared)
     one, other = baseline[step], scaled[step]
-    difference = abs(other - one) / one if one else math.inf
+    difference = abs(other - one) / abs(one) if one else math.inf
     reason = f"{one:.3f} and {other:.3f} at step {step}"
     if difference <= AGREEMENT:
         return Gate(name=name, outcome="pass", reason=reason)

@@ -49,6 +49,16 @@ ONLY_IN_A_CHECKOUT = (
     "hybrid_context_parallel",
     "logits_load_dir",
     "overlap_moe_expert_parallel_comm",
+    "check_for_spiky_loss",
+    "per_dataset_sequences_path",
+    "full_validation",
+    "multiple_validation_sets",
+    "object_storage_cache_path",
+    "allow_ambiguous_pad_tokens",
+    "dataloader_fast_cache_load",
+    "dataloader_defer_npy_index_mmap",
+    "inprocess_restart",
+    "log_straggler",
 )
 
 
@@ -118,7 +128,7 @@ def forward_step(data_iterator, model):
     return losses, partial(token_loss, loss_mask)
 
 
-def build_datasets(samples):
+def build_datasets(samples, vp_stage=None):
     """Return the train, validation and test datasets for the given numbers of samples."""
     args = get_args()
     blend, blend_per_split = get_blend_and_blend_per_split(args)
@@ -142,7 +152,7 @@ def build_datasets(samples):
         sequence_parallel_size=args.tensor_model_parallel_size * args.sequence_parallel,
     )
 
-    def on_this_rank(vp_stage=None):
+    def on_this_rank():
         return parallel_state.get_tensor_model_parallel_rank() == 0 and (
             is_first_or_last_pipeline_stage(vp_stage)
         )

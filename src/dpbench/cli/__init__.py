@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -41,6 +43,9 @@ app.command("import")(import_script)
 
 def main() -> None:
     """Run the app; the only place where errors become exit codes."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started dpbench
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115, PTH123
     try:
         app()
     except DpbenchError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Literal
@@ -74,5 +75,5 @@ def with_launch_options(
     if device:
         chosen.append(f"launch.device={device}")
     if megatron:
-        chosen.append(f"launch.megatron_path={megatron}")
+        chosen.append(f"launch.megatron_path={json.dumps(megatron)}")
     return chosen

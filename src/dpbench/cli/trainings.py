@@ -129,6 +129,8 @@ def bench(
     from dpbench.named_configs import title_of
 
     if resume:
+        if config or overrides or device:
+            fail("--resume keeps the plan", "leave out --config, --set and --device", 2)
         experiment = experiments.open_experiment(resume)
     else:
         names = config or [DEFAULT_CONFIG]

@@ -177,7 +177,16 @@ def cut_split(documents: int, split: str) -> dict[str, tuple[int, int, float]]:
 
 def check_split(dataset: Dataset, split: str) -> None:
     """Refuse a split that gives a weighted part no document: Megatron then loops for ever."""
+    if split.split(",")[0].strip(" 0.") == "":
+        hint = 'give the first number, train, a weight: "98,2,0"'
+        raise SetupError(f"data.split {split!r} leaves nothing to train on", hint=hint)
     for name, (first, last, weight) in cut_split(dataset.documents, split).items():
         if weight and first == last:
             message = f"data.split {split!r} leaves {name} none of {dataset.documents} documents"
-            raise SetupError(message, hint=f"give {name} a larger weight, or 0")
+            hint = f"give {name} a larger weight, or 0"
+            if dataset.documents < 3:
+                hint = (
+                    "give prep more documents (a .txt is one, a line of .jsonl each), or train on "
+                    "all: --set data.split=1,0,0 --set training.eval_iters=0"
+                )
+            raise SetupError(message, hint=hint)

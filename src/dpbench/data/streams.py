@@ -25,6 +25,7 @@ FORMATS: dict[str, Format] = {
     ".parquet": "parquet",
 }
 """By suffix, what a file is; any other is one document of plain text."""
+ZSTD_BLOCK = 1 << 14
 COMPRESSED = (".gz", ".zst", ".bz2", ".xz")
 BLOCK = 1 << 20
 
@@ -114,15 +115,37 @@ def zstandard_open(raw: BinaryIO) -> IO[bytes]:
     class Reader(io.RawIOBase):
         """The decompressor, with errors that the standard library has."""
 
-        stream = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        plain = b""
+        is_begun = False
 
         def readable(self) -> bool:
             return True
 
         def readinto(self, buffer: Any) -> int:
-            try:
-                return int(self.stream.readinto(buffer))
-            except zstandard.ZstdError as error:
-                raise EOFError(error) from None
+            while not self.plain:
+                packed = raw.read(ZSTD_BLOCK)
+                if not packed:
+                    if self.is_begun and not self.frame.eof:
+                        raise EOFError("its last frame has no end")
+                    return 0
+                self.is_begun = True
+                try:
+                    self.plain = self.unpack(packed)
+                except zstandard.ZstdError as error:
+                    raise EOFError(error) from None
+            count = min(len(buffer), len(self.plain))
+            buffer[:count], self.plain = self.plain[:count], self.plain[count:]
+            return count
+
+        def unpack(self, packed: bytes) -> bytes:
+            """Return the plain bytes of a block, which may end one frame and begin the next."""
+            plain = b""
+            while packed:
+                if self.frame.eof:
+                    self.frame = zstandard.ZstdDecompressor().decompressobj()
+                plain += self.frame.decompress(packed)
+                packed = self.frame.unused_data if self.frame.eof else b""
+            return plain
 
     return io.BufferedReader(Reader(), BLOCK)

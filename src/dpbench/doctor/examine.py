@@ -122,7 +122,7 @@ def check_gpus(subject: Subject) -> Iterator[Check]:
     reason = machine.problem or f"{machine.hidden} hidden by CUDA_VISIBLE_DEVICES"
     yield Check(
         name="GPUs",
-        status="fail" if asked == "cuda" else "warn",
+        status="fail",
         found=f"none visible: {reason}",
         wanted=">= 1",
         fix="see that nvidia-smi works (container: --gpus all); on CPU: --config demo-cpu",

@@ -71,6 +71,8 @@ NAN_FIELD, PAIR_FIELD = "numberofnaniterations:", "inst/harmonicmean:"
 NAN_COUNT = re.compile(NAN_FIELD + r"(?:\d+\||0`*\Z)")
 """Without its `|` only a zero is known to be whole."""
 OLD_RECORD = re.compile(r"\blearning rate [\d.eE+-]{1,20} \|.{1,200}\bloss scale [\d.]{1,20} \|")
+LEAST_MS, MOST_MS = 1e-3, 1e10
+"""A step time outside is no measurement."""
 LOSS_PREFIX = "loss:"
 MAIN_LOSSES = ("lm loss", "lm_loss", "loss")
 SIDE_LOSS = re.compile(r"z_?loss|mtp|balanc|aux|router|sop|nsp|indexer", re.IGNORECASE)
@@ -186,7 +188,7 @@ def parse_record(text: str) -> Values | None:
         values[key] = value
     if "step_time_seconds" in values:
         values["step_time_ms"] = values.pop("step_time_seconds") * 1e3
-    return values if 0 < values.get("step_time_ms", 0.0) < math.inf else None
+    return values if LEAST_MS < values.get("step_time_ms", 0.0) < MOST_MS else None
 
 
 def closed_fields(body: str) -> list[str]:

@@ -27,6 +27,8 @@ def import_file(
     """
     if output is not None and os.path.lexists(output) and not force:
         raise ConfigError(f"{output}: exists", hint="choose another name, or add --force")
+    if output is not None and output.exists() and not output.is_file():
+        raise ConfigError(f"{output}: is no file", hint="choose another name")
     if not script.is_file():
         what = "is a folder" if script.is_dir() else "is no file that can be read"
         raise ConfigError(f"{script}: {what}", hint="give a launch script in bash")
