@@ -21,6 +21,7 @@ from dpbench.megatron import CHILD, Megatron, extension_suffix, find_megatron
 from dpbench.options import load_options
 from dpbench.process import check_port
 
+FEW_LINES = 5
 NOT_INHERITED = (
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT "
     "NVTE_FLASH_ATTN NVTE_FUSED_ATTN NVTE_UNFUSED_ATTN MAKEFLAGS"
@@ -108,11 +109,23 @@ def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0, on_paper: bool
         megatron=megatron,
         dataset=dataset,
         numbers=numbers,
-        notes=(*notes, *rewritten),
+        notes=(*notes, *rewritten, *few_lines(config, numbers)),
         command=(*launcher(gpus, port), *script, str(megatron.script), *arguments),
         environment=environment(config, gpus, device, megatron, port)
         | pin_gpus(gpus, first_gpu, device),
     )
+
+
+def few_lines(config: Config, numbers: Arithmetic) -> list[str]:
+    """Note a run that logs too little to measure its speed."""
+    lines = numbers.steps // config.training.log_interval
+    if lines >= FEW_LINES:
+        return []
+    interval = max(numbers.steps // 20, 1)
+    return [
+        f"{numbers.steps} steps give {lines} lines of log, too few to measure the speed: "
+        f"--set training.log_interval={interval}"
+    ]
 
 
 def train_tokens(config: Config, dataset: Dataset | None) -> int | None:
