@@ -115,11 +115,12 @@ def compare_runs(
     gates of the scaled run's configuration. Errors: SetupError when something is no run, failed, or
     did other work than the rest, or when all have the same GPU count.
     """
-    groups: dict[int, list[LoggedRun]] = {}
+    loaded = [load_run(path) for path in paths]
     if len({path.resolve() for path in paths}) < len(paths):
         hint = "name each run once: a copy is no repeat"
         raise SetupError("a run is named twice", hint=hint)
-    for run in map(load_run, paths):
+    groups: dict[int, list[LoggedRun]] = {}
+    for run in loaded:
         groups.setdefault(run.gpus, []).append(run)
     baseline, *others = (Arm(runs=tuple(groups[gpus])) for gpus in sorted(groups))
     if not others:
