@@ -8,7 +8,7 @@ import pytest
 
 from dpbench.log import Step
 from dpbench.metrics import Throughput, measure
-from dpbench.pairs import LEAST_SD, estimate_logs, estimate_speedup
+from dpbench.pairs import LEAST_SD, Estimate, estimate_logs, estimate_speedup
 from dpbench.verdict import (
     Gate,
     judge_agreement,
@@ -121,14 +121,21 @@ def test_without_a_limit_a_falling_loss_is_enough() -> None:
     assert judge_loss("scaled", [run(9, 9, 9, losses=(9.0, 8.9))], None).outcome == "pass"
 
 
-def test_a_run_that_drifts_is_in_doubt_unless_it_was_repeated_in_turns() -> None:
+def test_a_run_that_drifts_is_in_doubt_if_that_could_turn_the_answer_around() -> None:
     drifting = run(*[100.0 + 3 * k for k in range(30)])
-    answer = judge_steadiness("scaled", [run(100, 100, 100), drifting], pairs=1)
+    steady = [run(100, 100, 100)]
+    close = Estimate(speedup=1.75, low=1.7, high=1.8, pairs=1)
+    answer = judge_steadiness("scaled", [*steady, drifting], close, 1.6)
     assert answer is not None
     assert answer.outcome == "inconclusive"
     assert "rises" in answer.reason
-    assert judge_steadiness("scaled", [drifting], pairs=3) is None
-    assert judge_steadiness("scaled", [run(100, 100, 100)], pairs=1) is None
+    assert judge_steadiness("scaled", steady, close, 1.6) is None
+    for clear in (
+        Estimate(speedup=1.75, low=1.7, high=1.8, pairs=3),  # repeated in turns
+        Estimate(speedup=3.2, low=3.1, high=3.3, pairs=1),
+        Estimate(speedup=0.7, low=0.6, high=0.8, pairs=1),
+    ):
+        assert judge_steadiness("scaled", [drifting], clear, 1.6) is None
 
 
 def test_a_scaled_run_that_stalls_again_and_again_is_in_doubt() -> None:

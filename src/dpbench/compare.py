@@ -145,7 +145,7 @@ def judge(baseline: Arm, scaled: Arm, scaling: Scaling, checks: Checks) -> Compa
         judge_baseline(estimate, ratio),
     ]
     for title, arm in (("baseline", baseline), ("scaled", scaled)):
-        gates.append(judge_steadiness(title, arm.throughputs, estimate.pairs))
+        gates.append(judge_steadiness(title, arm.throughputs, estimate, needed))
         gates.append(judge_loss(title, arm.throughputs, checks.max_final_loss))
     if scaling == "strong":
         couples = zip(baseline.runs, scaled.runs, strict=False)

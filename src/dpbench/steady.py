@@ -43,6 +43,8 @@ class Finding:
 
     status: Status
     sentence: str
+    change: float = 0.0
+    """Of a drift: how much the step time changed, as a share; negative when it fell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,7 +221,7 @@ def list_findings(
     if change := find_drift([steps.column("step_time_ms")[place] for place in kept]):
         word = "rises" if change > 0 else "falls"
         sentence = f"the step time {word} by {abs(change):.0%} from the first third to the last"
-        yield Finding(status=Status.DRIFTING, sentence=sentence)
+        yield Finding(status=Status.DRIFTING, sentence=sentence, change=change)
     last = steps.column("last")[-1]
     if not finished and numbers[-1] + interval <= last:
         sentence = f"the log ends at step {numbers[-1]:.0f} of {last:.0f}"

@@ -79,15 +79,21 @@ def judge_loss(title: str, runs: Sequence[Throughput], limit: float | None) -> G
     return Gate(name=name, outcome="pass", reason=change + allowed)
 
 
-def judge_steadiness(title: str, runs: Sequence[Throughput], pairs: int) -> Gate | None:
+def judge_steadiness(
+    title: str, runs: Sequence[Throughput], estimate: Estimate, needed: float
+) -> Gate | None:
     """Doubt the figures of a run that stopped early or drifted; None when nothing speaks against.
 
-    A drift is no reason for doubt when several pairs in turns have averaged it out.
+    A drift is a reason for doubt only when it could turn the answer about the speed around, and
+    not when several pairs in turns have averaged it out.
     """
     for run in runs:
         for finding in run.findings:
-            if finding.status == Status.DRIFTING and pairs > 1:
-                continue
+            if finding.status == Status.DRIFTING:
+                widened = 1 + abs(finding.change)
+                is_open = estimate.low / widened < needed <= estimate.high * widened
+                if estimate.pairs > 1 or not is_open:
+                    continue
             outcome: Outcome = "fail" if finding.status == Status.NAN else "inconclusive"
             return Gate(name=f"steady, {title}", outcome=outcome, reason=finding.sentence)
     return None
