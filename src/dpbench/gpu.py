@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pynvml
 
 
 def gpu_names() -> list[str]:
     """Return the name of each GPU that a training process would see; empty without a driver."""
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-        ]
-        names = [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
-    finally:
-        pynvml.nvmlShutdown()
-    return visible(names, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return ask_each(lambda gpu: str(pynvml.nvmlDeviceGetName(gpu)))
 
 
 def gpu_capabilities() -> list[tuple[int, int]]:
     """Return the compute capability of each GPU that a training process would see."""
+    found = ask_each(pynvml.nvmlDeviceGetCudaComputeCapability)
+    return [(int(major), int(minor)) for major, minor in found]
+
+
+def ask_each[Fact](question: Callable[[Any], Fact]) -> list[Fact]:
+    """Return the answer of each GPU that a training process would see; empty without a driver."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return []
     try:
-        handles = [
-            pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-        ]
-        found = [pynvml.nvmlDeviceGetCudaComputeCapability(handle) for handle in handles]
+        count = pynvml.nvmlDeviceGetCount()
+        answers = [question(pynvml.nvmlDeviceGetHandleByIndex(index)) for index in range(count)]
     finally:
         pynvml.nvmlShutdown()
-    pairs = [(int(major), int(minor)) for major, minor in found]
-    return visible(pairs, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return visible(answers, os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def visible[Fact](names: list[Fact], setting: str | None) -> list[Fact]:

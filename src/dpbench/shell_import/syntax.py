@@ -22,7 +22,6 @@ SIMPLE = {
 }
 """Statements that are one simple command."""
 OPEN, CLOSE, BLANK = "\x03", "\x04", "\x05"
-MARKED = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 
 
 @dataclass(frozen=True)
