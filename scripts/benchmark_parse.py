@@ -1,21 +1,29 @@
 #!/usr/bin/env python3
 """How fast a log is read, beside the same log read line by line: python scripts/benchmark_parse.py
 
-A block of a log is one record, as many timer lines as Megatron prints at timing level 2, and
-warnings; "records only" is the hardest case, a line a step and nothing else. Both ways run in turn,
-the best of each counts, so that a busy machine disturbs both alike.
+Each row is another kind of log: from a whole run (the head of a recorded log with its dump of the
+arguments, then a record a step with the timer lines of Megatron's timing level 2 and now and then
+warnings) to nothing but records, the hardest case. All ways run in turn, the best of each counts,
+so that a busy machine disturbs all alike. Memory is the peak of a process of its own that reads the
+log from a file, over that of one that reads an empty log.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from itertools import count
+from pathlib import Path
 
 from dpbench.log import Log, parse_stream
+
+TESTS = Path(__file__).parents[1] / "tests"
 
 RECORD = (
     " [2026-01-02 03:04:05.123456] iteration {:8d}/ 1000000 | consumed samples: {:12d} |"
@@ -35,17 +43,64 @@ WARNINGS = 12 * (
     " argument is set as true but no accelerator is found, then memory will not be pinned.\n"
     "  warnings.warn(warn_msg)\n"
 )
-TEXTS = {
-    "a record in 4 kB": TIMERS + WARNINGS + TIMERS,
-    "a record and its timers": TIMERS,
-    "records only": "",
+LAYOUTS = ("core_0.13_energy-power", "mds_milliseconds", "bloom_seconds_four-digits",
+           "primus_inst-avg", "flagscale_torchrun-prefix", "core_moe-and-mtp-losses")  # fmt: skip
+KINDS: dict[str, Callable[[], Iterator[str]]] = {
+    "a whole run": lambda: whole_run(),
+    "a record in 4 kB": lambda: records(TIMERS + WARNINGS + TIMERS),
+    "a record and its timers": lambda: records(TIMERS),
+    "the same in six layouts": lambda: layouts(TIMERS),
+    "records only": lambda: records(""),
 }
 
 
-def make_log(text: str, megabytes: float) -> bytes:
-    """Return a log of about this size with a record before each text."""
-    count = int(megabytes * 1e6 / (len(text) + 380))
-    return "".join(RECORD.format(n, n * 16, 74.0 + n % 7) + text for n in range(1, count)).encode()
+def records(text: str) -> Iterator[str]:
+    """Yield a record and the text, for ever."""
+    return (RECORD.format(n, n * 16, 74.0 + n % 7) + text for n in count(1))
+
+
+def whole_run() -> Iterator[str]:
+    """Yield the head of a recorded log, then records with timers and some warnings."""
+    log = (TESTS / "runs/h200_core0.19_gpus1/run.log").read_text()
+    yield log[: log.index(" [2026-11-30 20:29:40.850345] iteration")]
+    for n, block in enumerate(records(TIMERS)):
+        yield block + WARNINGS * (n % 10 == 0)
+
+
+def layouts(text: str) -> Iterator[str]:
+    """Yield a thousand records of one layout after the other, each record with the text."""
+    lines = []
+    for name in LAYOUTS:
+        log = (TESTS / f"logs/{name}.log").read_text()
+        line = next(line for line in log.splitlines() if "iteration" in line)
+        lines.append(re.split(r"(?<=iteration) +\d+/", line))
+    for n in count(1):
+        start, end = lines[n // 1000 % len(lines)]
+        yield f"{start} {n:8d}/{end}\n{text}"
+
+
+def make_log(blocks: Iterator[str], megabytes: float) -> bytes:
+    """Return a log of about this size."""
+    made, size = [], 0
+    while size < megabytes * 1e6:
+        made.append(next(blocks).encode())
+        size += len(made[-1])
+    return b"".join(made)
+
+
+def peak_memory_mb(data: bytes) -> float:
+    """Return the peak memory of a process that reads a log."""
+    code = (
+        "import sys\n"
+        "from dpbench.log import parse_stream\n"
+        "parse_stream(open(sys.argv[1], 'rb'))\n"
+        "print(*[line.split()[1] for line in open('/proc/self/status') if 'VmHWM' in line])"
+    )
+    with tempfile.NamedTemporaryFile(suffix=".log") as file:
+        file.write(data)
+        file.flush()
+        command = [sys.executable, "-c", code, file.name]
+        return float(subprocess.check_output(command)) / 1024
 
 
 def look_at_lines(lines: Iterable[str]) -> int:
@@ -78,12 +133,16 @@ def text_lines(data: bytes) -> Iterable[str]:
 
 
 def main() -> None:
-    """Print a table: the best rate of each way in MB/s."""
+    """Print a table: the best rate of each way in MB/s, and the memory of dpbench."""
     megabytes = float(sys.argv[1]) if len(sys.argv) > 1 else 30.0
-    print(f"{'MB/s of log text with':<26}{'dpbench':>9}{'loop that':>12}{'loop that takes':>18}")
-    print(f"{'':<26}{'':>9}{'only looks':>12}{'3 of 13 numbers':>18}")
-    for name, text in TEXTS.items():
-        data = make_log(text, megabytes)
+    print(
+        f"{'MB/s of log text with':<26}{'dpbench':>9}{'loop that':>12}{'loop that takes':>18}",
+        end="",
+    )
+    print(f"{'memory':>10}\n{'':<26}{'':>9}{'only looks':>12}{'3 of 13 numbers':>18}{'MB':>10}")
+    empty = peak_memory_mb(b"")
+    for name, blocks in KINDS.items():
+        data = make_log(blocks(), megabytes)
         ways: list[Callable[[], object]] = [
             partial(parse, data),
             partial(lambda data: look_at_lines(text_lines(data)), data),
@@ -91,7 +150,10 @@ def main() -> None:
         ]
         rounds = [[megabytes_per_second(data, way) for way in ways] for _ in range(5)]
         best = [max(rates) for rates in zip(*rounds, strict=True)]
-        print(f"{name:<26}{best[0]:>9.0f}{best[1]:>12.0f}{best[2]:>18.0f}")
+        memory = peak_memory_mb(data) - empty
+        print(
+            f"{name:<26}{best[0]:>9.0f}{best[1]:>12.0f}{best[2]:>18.0f}{memory:>10.1f}", flush=True
+        )
 
 
 def parse(data: bytes) -> Log:

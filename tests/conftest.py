@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# the suite tries the same examples each time; HYPOTHESIS_PROFILE=default looks for new ones
-settings.register_profile("suite", derandomize=True)
+# the suite tries the same examples each time, on however busy a machine; HYPOTHESIS_PROFILE=search
+# looks for new ones
+PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", PATIENT, derandomize=True)
+settings.register_profile("search", PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+# what ignores Ctrl-C (in a shell's background) or a closed terminal (nohup) passes that on to all
+# that it starts, and what has a handler of its own does not
+for ignored in (signal.SIGINT, signal.SIGHUP):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, lambda number, frame: None)
 
 ROOT = Path(__file__).parents[1]
 RECORDED = Path(__file__).parent / "runs"
@@ -84,6 +97,17 @@ def tiny_config(tmp_path: Path, tiny_data: Path) -> Path:
     return path
 
 
+Pages = Callable[[str], str]
+
+
+@pytest.fixture(scope="session")
+def page_of(tmp_path_factory: pytest.TempPathFactory) -> Pages:
+    """The page of a story by its name; each is made once."""
+    from pages import make_page
+
+    return functools.cache(lambda name: make_page(name, tmp_path_factory.mktemp("told") / "runs"))
+
+
 @dataclass(frozen=True)
 class Demo:
     """The folder in which the demo ran and its two run folders."""
@@ -104,3 +128,21 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
         assert process.returncode == 0, out + err
         runs.append(folder / out.strip())
     return Demo(folder, *runs[1:])
+
+
+@pytest.fixture(scope="session")
+def numbers() -> dict[str, Any]:
+    """What layer_numbers.py finds: Megatron's layers, loss and optimizer against dpbench's."""
+    environment = clean_environment() | {
+        "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": "0", "GLOO_SOCKET_IFNAME": "lo", "TORCHDYNAMO_DISABLE": "1",
+        "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    child = ROOT / "src" / "dpbench" / "child"
+    ended = subprocess.run(
+        [sys.executable, child / "on_cpu.py", ROOT / "tests" / "layer_numbers.py"],
+        env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 0, ended.stderr
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found | {"said": ended.stdout}

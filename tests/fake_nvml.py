@@ -7,6 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pynvml
+import pytest
+
+from dpbench import gpu, gpu_monitor, gpu_processes
 
 
 class Error(int):
@@ -26,6 +29,9 @@ H200: dict[str, Any] = {
     "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=150754820096, used=4 << 20),
     "nvmlDeviceGetCudaComputeCapability": (9, 0),
     "nvmlDeviceGetComputeRunningProcesses": [],
+    "nvmlDeviceGetGraphicsRunningProcesses": [],
+    "nvmlDeviceGetProcessUtilization": Error(pynvml.NVML_ERROR_NOT_FOUND),
+    "nvmlSystemGetProcessName": Error(pynvml.NVML_ERROR_NOT_FOUND),
     "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=0, memory=0),
     "nvmlDeviceGetComputeMode": 0,
     "nvmlDeviceGetMigMode": [0, 0],
@@ -47,8 +53,49 @@ H200: dict[str, Any] = {
     "nvmlDeviceGetPciInfo": lambda gpu: SimpleNamespace(domain=0, bus=gpu + 1, device=0),
     "nvmlDeviceGetP2PStatus": 0,
     "nvmlDeviceGetTopologyCommonAncestor": pynvml.NVML_TOPOLOGY_SYSTEM,
+    "nvmlDeviceGetMaxMigDeviceCount": 0,
+    "nvmlDeviceGetMigDeviceHandleByIndex": NOT_SUPPORTED,
+    "nvmlDeviceGetGpuInstanceId": NOT_SUPPORTED,
+    "nvmlDeviceGetComputeInstanceId": NOT_SUPPORTED,
 }  # fmt: skip
 """Two GPUs on an NVSwitch."""
+
+
+def split_gpus(parts: int) -> dict[str, Any]:
+    """Return the changes that make each GPU one in multi-instance mode (MIG) with some parts.
+
+    The handle of a part is (GPU, number); its UUID is MIG-<GPU><number>f00d.
+    """
+    whole = {name: H200[name] for name in ("nvmlDeviceGetName", "nvmlDeviceGetUUID")}
+    return {
+        "nvmlDeviceGetMigMode": [1, 1],
+        "nvmlDeviceGetMaxMigDeviceCount": 7,
+        "nvmlDeviceGetMigDeviceHandleByIndex": lambda gpu, number: (
+            (gpu, number) if number < parts else NOT_SUPPORTED
+        ),
+        "nvmlDeviceGetName": lambda handle: (
+            "NVIDIA H200 MIG 1g.18gb" if isinstance(handle, tuple) else whole["nvmlDeviceGetName"]
+        ),
+        "nvmlDeviceGetUUID": lambda handle: (
+            f"MIG-{handle[0]}{handle[1]}f00d"
+            if isinstance(handle, tuple)
+            else whole["nvmlDeviceGetUUID"](handle)
+        ),
+        "nvmlDeviceGetGpuInstanceId": lambda part: part[1] + 1,
+        "nvmlDeviceGetComputeInstanceId": 0,
+    }
+
+
+def processes(*pids: int) -> list[SimpleNamespace]:
+    """What NVML says of processes that use a GPU."""
+    return [SimpleNamespace(pid=pid, usedGpuMemory=1 << 30) for pid in pids]
+
+
+def install(monkeypatch: pytest.MonkeyPatch, made: FakeNvml) -> FakeNvml:
+    """Let a stand-in answer whatever the recording of the GPUs asks."""
+    for module in (gpu, gpu_monitor, gpu_processes):
+        monkeypatch.setattr(module, "pynvml", made)
+    return made
 
 
 class FakeNvml:
@@ -65,6 +112,8 @@ class FakeNvml:
 
         def call(*arguments: Any) -> Any:
             inspect.signature(real).bind(*arguments)
+            if arguments and arguments[0] is None:  # as of a GPU that is lost
+                raise pynvml.NVMLError(pynvml.NVML_ERROR_INVALID_ARGUMENT)
             answer = self.table[name]
             answer = answer(*arguments) if callable(answer) else answer
             if isinstance(answer, Error):

@@ -62,6 +62,20 @@ def test_what_does_not_divide_is_refused_with_the_nearest_that_does(
     assert hint in caught.value.hint
 
 
+def test_global_batch_and_passes_give_the_micro_batch() -> None:
+    one_pass = ("training.micro_batch_size=null", "training.micro_batches_per_step=1")
+    runs = [numbers(gpus, *one_pass) for gpus in (1, 2, 16)]
+    assert [run.micro_batch_size for run in runs] == [16, 8, 1]
+    assert {run.micro_batches_per_step for run in runs} == {1}
+    assert {run.global_batch_size for run in runs} == {16}
+    assert scaling_of(runs[0], runs[1]) == "strong"
+    for gpus in (3, 32):
+        with pytest.raises(
+            ConfigError, match=f"micro_batches_per_step 1 x data parallel .* {gpus}"
+        ):
+            numbers(gpus, *one_pass)
+
+
 def test_strong_weak_and_neither() -> None:
     base = numbers(1)
     weak = ("training.global_batch_size=null", "training.micro_batches_per_step=4")

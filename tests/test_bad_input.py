@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from conftest import TINY, Dpbench
+from conftest import TINY, Dpbench, clean_environment
 
 CASES = {
     "missing config": (["--config", "nowhere.yaml"], "nowhere.yaml: does not exist"),
@@ -146,7 +150,7 @@ def test_the_default_recipe_is_refused_without_a_gpu(dpbench: Dpbench, tmp_path:
         ([], "no two finished runs"),
         (["empty.log"], "one run cannot be compared"),
         (["gone", "gone"], "gone"),
-        ([".", "."], "not a run folder"),
+        ([".", "."], "no run.json in it, so that it is no run"),
         (["empty.log", "empty.log"], "no iteration of Megatron in it"),
         (["words.log", "empty.log"], "no iteration of Megatron in it"),
         (["bytes.log", "empty.log"], "no iteration of Megatron in it"),
@@ -163,7 +167,55 @@ def test_compare_refuses(
 
 def test_compare_refuses_a_run_json_that_is_broken(dpbench: Dpbench, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{")
-    assert_refused(dpbench, ["compare", ".", "."], "run.json", tmp_path)
+    assert_refused(dpbench, ["compare", ".", "."], "run.json: file: Invalid JSON", tmp_path)
+    (tmp_path / "run.json").write_text('{"schema_version": 2}')
+    assert_refused(dpbench, ["compare", ".", "."], "another version of dpbench", tmp_path)
+
+
+def test_compare_tells_that_a_folder_holds_runs(dpbench: Dpbench, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "run.json").write_text("{}")
+    assert_refused(dpbench, ["compare", ".", "a"], "there are runs in it", tmp_path)
+
+
+def test_a_folder_that_is_no_run_says_what_it_lacks(dpbench: Dpbench, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    lacks = "neither run.json nor run.log in it"
+    assert_refused(dpbench, ["explain", "logs"], lacks, tmp_path)
+    (tmp_path / "logs" / "one.log").write_text("text")
+    assert_refused(dpbench, ["explain", "logs"], "name one, such as 'logs/one.log'", tmp_path)
+    assert_refused(dpbench, ["compare", "logs", "logs"], "such as 'logs/one.log'", tmp_path)
+
+
+FORBIDDEN = ("a.log", "secret", "secret/b.log", "run")
+"""A log, a folder without permissions, a log in that folder, a run whose run.json has none."""
+
+
+@pytest.mark.skipif(
+    os.geteuid() == 0 and not shutil.which("setpriv"), reason="root may read everything"
+)
+@pytest.mark.parametrize("command", ["compare", "explain", "report"])
+@pytest.mark.parametrize("name", FORBIDDEN)
+def test_what_may_not_be_read_is_to_be_made_readable(
+    command: str, name: str, tmp_path: Path
+) -> None:
+    for folder in ("secret", "run"):
+        (tmp_path / folder).mkdir()
+    for file in ("a.log", "secret/b.log", "run/run.json"):
+        (tmp_path / file).write_text("{}")
+    for path in ("a.log", "secret", "run/run.json"):
+        (tmp_path / path).chmod(0)
+    drop = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"]
+    ended = subprocess.run(
+        [*(drop if os.geteuid() == 0 else ()), sys.executable, "-m", "dpbench.cli", command, name]
+        + [name] * (command == "compare"),
+        cwd=tmp_path, env=clean_environment(), capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    (tmp_path / "secret").chmod(0o755)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    error, fix = ended.stderr.splitlines()
+    assert error == f"error: {name}{'/run.json' * (name == 'run')}: Permission denied"
+    assert fix.startswith("  fix: make it readable: chmod")
 
 
 @pytest.mark.parametrize(

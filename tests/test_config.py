@@ -14,7 +14,7 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpbench.config import Config, dump_config, json_schema, load_config
+from dpbench.config import BATCH, Config, dump_config, json_schema, load_config
 from dpbench.errors import ConfigError, DpbenchError
 from dpbench.named_configs import first_line, named_configs, title_of
 
@@ -52,7 +52,7 @@ def refusal(names, *overrides) -> tuple[str, str]:
     return message, hint
 
 
-@pytest.mark.parametrize("name", ["wikitext2-gpt2", "demo-cpu"])
+@pytest.mark.parametrize("name", ["wikitext2-gpt2", "demo-cpu", "wikitext2-gpt2-fast"])
 def test_a_configuration_that_ships_loads_by_name_and_survives_saving(name, write, monkeypatch):
     monkeypatch.chdir("/")
     config = load_config(name)
@@ -240,6 +240,33 @@ def test_the_schema_that_ships_is_the_models_schema():
     assert shipped == json_schema(), "write it again: dpbench configs --schema > that file"
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "neither global_batch_size nor micro_batches_per_step is given"),
+        ({"micro_batch_size"}, "neither global_batch_size nor micro_batches_per_step is given"),
+        ({"global_batch_size"}, "neither micro_batch_size nor micro_batches_per_step is given"),
+        ({"micro_batches_per_step"}, "neither micro_batch_size nor global_batch_size is given"),
+        (set(BATCH), ", global_batch_size and micro_batches_per_step are all given"),
+        ({"micro_batch_size", "global_batch_size"}, None),
+        ({"micro_batch_size", "micro_batches_per_step"}, None),
+        ({"global_batch_size", "micro_batches_per_step"}, None),
+    ],
+)
+def test_two_of_three_batch_keys_are_given(write, given, message):
+    changes = [f"training.{name}={'4' if name in given else ''}" for name in BATCH]
+    data = load_config(write()).model_dump(mode="json")
+    data["training"] = {k: v for k, v in data["training"].items() if k not in BATCH}
+    data["training"] |= dict.fromkeys(given, 4)
+    schema = jsonschema.Draft202012Validator(json_schema())
+    assert bool(list(schema.iter_errors(data))) == (message is not None and len(given) < 2)
+    if message is None:
+        assert load_config(write(), changes)
+        return
+    with pytest.raises(ConfigError, match=message):
+        load_config(write(), changes)
+
+
 def test_the_schema_accepts_what_ships_and_refuses_a_mistyped_key(write):
     check = jsonschema.Draft202012Validator(json_schema())
     for path in CONFIGS.glob("*.yaml"):
@@ -288,19 +315,19 @@ KEYS = st.sampled_from(
 ) | st.text(max_size=5)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.dictionaries(KEYS, VALUES | st.dictionaries(KEYS, VALUES, max_size=4), max_size=5))
 def test_any_mapping_is_a_configuration_or_one_line(write, data):
     survives(write(SMALL), write(yaml.safe_dump(data), "more.yaml"))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.text(alphabet="ab01:{}[]&*!|>-?,#'\"% \n\t$<=.~\\é\x00\x85", max_size=60))
 def test_any_text_is_a_configuration_or_one_line(write, text):
     survives(write(SMALL), write(text, "more.yaml"))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(st.text(max_size=30) | st.builds("training.{}={}".format, KEYS, st.text(max_size=10)))
 def test_any_override_is_applied_or_one_line(write, override):
     survives(write(SMALL), override=override)

@@ -59,7 +59,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory) -> list[Tokenizer]:
 @given(texts=st.lists(SCRAPS, max_size=5))
 @example(texts=DOCUMENTS)
 @example(texts=["boat\n \n", "!\n boat", "a  <|endoftext|>  b", "   ", "e \u0301"])
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_pieces_give_the_tokens_of_the_whole(tokenizers: list[Tokenizer], texts: list[str]) -> None:
     for tokenizer in tokenizers:
         made = tokenizers_encoder(tokenizer, special_tokens=True)
@@ -124,7 +124,7 @@ def test_a_tokenizer_that_may_look_across_spaces_is_not_cut(tmp_path: Path) -> N
 
 
 @given(texts=st.lists(SCRAPS, min_size=1, max_size=6))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_documents_round_trip_through_a_dataset(texts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)

@@ -189,6 +189,6 @@ def test_a_split_is_weights(dataset: Path) -> None:
     opened = open_dataset(str(dataset))
     for split in ("", "a,b", "1,2,3,4", "-1,2", "0,0,0", "inf,1", "nan,1"):
         with pytest.raises(SetupError, match=r"data\.split"):
-            check_split(opened, split)
-    check_split(opened, "1")
-    check_split(opened, "0.5, 0.25, 0.25")
+            check_split(opened.documents, split)
+    check_split(opened.documents, "1")
+    check_split(opened.documents, "0.5, 0.25, 0.25")

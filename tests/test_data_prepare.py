@@ -22,7 +22,7 @@ from dpbench.data import publish, workers
 from dpbench.data.dataset import open_dataset
 from dpbench.data.jobs import Recipe
 from dpbench.data.prepare import prepare
-from dpbench.data.progress import render_prepared
+from dpbench.data.progress import find_split_problem, render_prepared
 from dpbench.data.request import PrepareRequest
 from dpbench.errors import SetupError
 from make_data import (
@@ -110,6 +110,28 @@ def test_what_changed_is_named_and_made_again(
     assert not prep(out, lines, **options).made
 
 
+def test_a_dataset_of_other_text_is_replaced_by_force_only(
+    tmp_path: Path, lines: Path, tokenizer: Path
+) -> None:
+    out, other = tmp_path / "made" / "out", tmp_path / "other.jsonl"
+    prep(out, lines, tokenizer=tokenizer)
+    before = everything(tmp_path / "made")
+    other.write_text('{"text": "another"}\n')
+    with pytest.raises(SetupError, match=r"out: holds a dataset of other text \(in\.jsonl\)"):
+        prep(out, other, tokenizer=tokenizer)
+    assert everything(tmp_path / "made") == before
+    assert prep(out, other, tokenizer=tokenizer, force=True).made
+    assert open_dataset(str(out)).documents == 1
+
+
+def test_a_dataset_that_its_split_makes_unusable_is_told(
+    tmp_path: Path, lines: Path, tokenizer: Path
+) -> None:
+    made = prep(tmp_path / "out", lines, tokenizer=tokenizer)
+    assert find_split_problem(made, "1,0,0") is None
+    assert "leaves validation none" in str(find_split_problem(made, "1,1e-6,0"))
+
+
 @pytest.mark.parametrize("exchange", [True, False])
 def test_a_new_dataset_takes_the_place_of_the_old(
     exchange: bool, tmp_path: Path, lines: Path, tokenizer: Path, monkeypatch: pytest.MonkeyPatch
@@ -146,7 +168,7 @@ def test_several_processes_write_the_bytes_of_one(
 @contextmanager
 def endless_prep(out: Path, tokenizer: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Start a prep with two workers that waits for more input, and give it well under way."""
-    words = ("prep", "-i", "-", "-o", out, "--tokenizer", tokenizer, "--workers", "2")
+    words = ("prep", "-i", "-", "-o", out, "--tokenizer", tokenizer, "--workers", "2", "--force")
     started = subprocess.Popen(
         command(*words), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -237,7 +259,8 @@ def test_a_full_disk_leaves_the_former_dataset(
         "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
         "sys.argv[0] = 'dpbench'; cli.main()"
     )
-    words = ("prep", "-i", tmp_path / "large.jsonl", "-o", folder / "out", "--tokenizer", tokenizer)
+    text, out = tmp_path / "large.jsonl", folder / "out"
+    words = ("prep", "-i", text, "-o", out, "--tokenizer", tokenizer, "--force")
     done = subprocess.run(
         [sys.executable, "-c", program, *map(str, words)], capture_output=True, check=False
     )
@@ -279,7 +302,7 @@ def test_memory_does_not_grow_with_the_input(tmp_path: Path, tokenizer: Path) ->
         with path.open("wb") as file:
             for _ in range(megabytes // 20):
                 file.write(MEGABYTES_20)
-        words = ("prep", "-i", path, "-o", tmp_path / "out", "--tokenizer", tokenizer)
+        words = ("prep", "-i", path, "-o", tmp_path / f"out{megabytes}", "--tokenizer", tokenizer)
         process = subprocess.Popen(command(*words, "--workers", "2"), stdout=subprocess.PIPE)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
@@ -293,6 +316,7 @@ def test_progress_is_for_terminals_and_the_summary_for_pipes(
 ) -> None:
     (tmp_path / "in.jsonl").write_bytes(MEGABYTES_20)
     words = ("prep", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out", "--tokenizer", tokenizer)
+    words += ("--set", "data.split=1,0,0")
     controller, terminal = pty.openpty()
     shown = subprocess.run(command(*words, "--json"), stderr=terminal, capture_output=False,
                            stdout=subprocess.PIPE, check=True)  # fmt: skip

@@ -68,7 +68,7 @@ def test_compare_with_a_gate_out_of_reach_fails(demo: Demo) -> None:
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert out.startswith("FAIL: ")
-    assert "above the limit of 0.50" in out
+    assert "over the limit 0.50" in out
 
 
 def test_a_run_that_logs_more_often_takes_no_more_samples(demo: Demo) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dpbench.config import dump_config, load_config
 from dpbench.diagnosis import Diagnosis, diagnose, explain_file, explain_hang
 from dpbench.errors import SetupError
 from dpbench.known_problems import HANGS, TABLE, Weight
@@ -84,10 +85,10 @@ def test_the_oom_names_the_gpu_and_the_next_micro_batches() -> None:
     )
     dump = ["---- arguments ----", "  micro_batch_size ................................ 4"]
     found = known([*dump, *traceback(oom, rank=1)])
-    assert (
-        found.cause == "the GPU is out of memory (GPU 1, 139.80 GiB) when it wanted 3.50 GiB more"
+    assert found.cause == (
+        "the GPU is out of memory (GPU 1, 139.80 GiB), 3.50 GiB more did not fit"
     )
-    assert "training.micro_batch_size=2, then 1 (now 4" in str(found.fix)
+    assert "training.micro_batch_size=2, then 1 (micro batch now 4" in str(found.fix)
     assert found.rank == 1
     dump[1] = dump[1].replace(" 4", " 1")
     assert "the micro batch is 1 already" in str(known([*dump, *traceback(oom)]).fix)
@@ -194,21 +195,28 @@ def test_a_finished_checkpoint_matters_only_when_nothing_was_trained() -> None:
 def test_a_loss_that_is_left_out_or_nan_is_told_with_the_last_good_one() -> None:
     found = known([step(1), step(2, "3.5E+00"), step(3, None), step(4, None)])
     assert found.name == "nan-loss"
-    assert found.cause == "the loss is NaN or missing from step 3 on; the last good loss is 3.5"
+    assert found.cause == "the training broke down: NaN from step 3 on; the last loss was 3.5 at 2"
     assert known([step(1), step(2, "nan")]).name == "nan-loss"
-    assert ask([step(1), step(2, None), step(3)]) is None  # it came back
+    back = known([step(1), step(2, None), step(3)])  # a verdict fails it too
+    assert str(back.cause).endswith("NaN in 1 of 3 intervals, the first from step 2 on")
 
 
 def test_a_log_that_never_has_a_loss_tells_nan_by_the_gradient() -> None:
     lines = [step(n, None) for n in (1, 2, 3)]
     assert ask(lines) is None
     bad = [line.replace("number of sk", "grad norm: nan | number of sk") for line in lines]
-    assert known(bad).cause == "the loss is NaN or missing from step 1 on"
+    assert known(bad).cause == "the training broke down: NaN from step 1 on, the first of the log"
 
 
-def test_updates_that_are_all_skipped_are_told() -> None:
-    assert known([step(n, None, skipped=1) for n in (1, 2, 3)]).name == "all-skipped"
+def test_updates_that_are_mostly_skipped_are_told() -> None:
+    found = known([step(n, None, skipped=1) for n in (1, 2, 3)])
+    assert found.name == "all-skipped"
+    assert str(found.cause).startswith("3 of 3 updates were skipped: ")
     assert ask([step(1, None, skipped=1), step(2)]) is None
+
+
+def test_a_skipped_update_now_and_then_is_no_problem_in_however_long_intervals() -> None:
+    assert ask([step(n, skipped=1) for n in (100, 200, 300)]) is None
 
 
 def test_a_finished_run_that_was_stopped_at_its_exit_is_told_as_that() -> None:
@@ -257,6 +265,32 @@ def test_an_error_behind_a_flood_is_found_at_its_line(tmp_path: Path) -> None:
     assert (found.name, found.line_number) == ("disk-full", 400_001)
 
 
+@pytest.mark.parametrize(
+    ("keys", "fix"),
+    [
+        ({"micro_batch_size": 4, "global_batch_size": 16},
+         "--set training.micro_batch_size=2, then 1 (micro"),
+        ({"global_batch_size": 16, "micro_batches_per_step": 4},
+         "--set training.micro_batches_per_step=8, then 16 (micro"),
+        ({"micro_batch_size": 4, "micro_batches_per_step": 1},
+         "--set training.micro_batch_size=2 --set training.micro_batches_per_step=2 (micro"),
+    ],
+)  # fmt: skip
+def test_the_fix_of_an_oom_is_in_the_keys_that_the_configuration_sets(
+    keys: dict[str, int], fix: str, tmp_path: Path
+) -> None:
+    names = ("micro_batch_size", "global_batch_size", "micro_batches_per_step")
+    sets = [f"training.{name}={keys.get(name, 'null')}" for name in names]
+    (tmp_path / "config.yaml").write_text(dump_config(load_config("wikitext2-gpt2", sets)))
+    file = tmp_path / "run.log"
+    dump = "  micro_batch_size ................................ 4"
+    lines = ["--- arguments ---", dump, "torch.OutOfMemoryError: CUDA out of memory."]
+    file.write_text("\n".join(lines))
+    found = diagnose(file, parse_log(lines))
+    assert found
+    assert str(found.fix).startswith(fix)
+
+
 def explain(path: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dpbench.cli", "explain", str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
@@ -279,3 +313,13 @@ def test_explain_tells_by_its_status_whether_the_cause_is_known(tmp_path: Path) 
         done = explain(path)
         assert done.returncode == 2
         assert done.stderr.startswith("error: ")
+
+
+def test_explain_expands_a_pattern_as_compare_does(tmp_path: Path) -> None:
+    (tmp_path / "one.log").write_text("OSError: [Errno 28] No space left on device\n")
+    ended = explain(tmp_path / "o?e.log")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert "no space" in ended.stdout.lower()
+    nothing = explain(tmp_path / "two?.log")
+    assert (nothing.returncode, nothing.stdout) == (2, "")
+    assert "no run or log matches" in nothing.stderr

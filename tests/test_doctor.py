@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner
 
 from conftest import start
-from dpbench import cli, process
+from dpbench import cli, gpu, process
 from dpbench.config import load_config
 from dpbench.doctor import devices, examine, gpus, loads, nvml, paths, software, system, trial
 from dpbench.doctor.check import Check, passed, skipped
@@ -117,7 +117,7 @@ def test_an_undecodable_path_can_be_printed() -> None:
 def fake(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
     """Two healthy H200; its table may be changed."""
     made = FakeNvml()
-    monkeypatch.setattr(nvml, "pynvml", made)
+    monkeypatch.setattr(gpu, "pynvml", made)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return made
 
@@ -356,7 +356,7 @@ def test_bus_bandwidth_follows_nccl_tests() -> None:
     assert found.measured["sizes"][1]["bus_gb_per_second"] == pytest.approx(268.435456)
     four = devices.bandwidth({"processes": 4, "bytes": 1 << 30, "seconds": 1.0})
     assert four["bus_gb_per_second"] == pytest.approx(1.5 * 1.073741824)
-    assert found.found == "right sums; 4K 20 us; 256M 268 GB/s"
+    assert found.found == "right sums; 20 us for 4 KiB; 268 GB/s at 256 MiB"
 
 
 def test_a_slow_bus_beside_nvlink_is_a_warning() -> None:
@@ -497,7 +497,7 @@ def test_ctrl_c_ends_the_doctor_and_its_children(tmp_path: Path, tiny_config: Pa
 
 def test_more_processes_than_cores_fail_on_cpu_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system.os, "sched_getaffinity", lambda pid: set(range(4)))
-    monkeypatch.setattr(system, "cgroup_cores", lambda: 2.0)
+    monkeypatch.setattr(system, "quota_cores", lambda: 2.0)
     assert system.check_processors(2, "cpu", 1).status == "ok"
     assert system.check_processors(2, "cpu", 2).status == "warn"
     assert system.check_processors(3, "cpu", 1).status == "fail"
@@ -507,20 +507,18 @@ def test_more_processes_than_cores_fail_on_cpu_only(monkeypatch: pytest.MonkeyPa
 
 def test_limits_of_a_container_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "CGROUP", tmp_path)
-    assert (system.cgroup_cores(), system.cgroup_free_bytes()) == (None, None)
+    assert system.cgroup_free_bytes() is None
     for name, text in {
-        "cpu.max": "150000 100000\n",
         "memory.max": f"{3 << 30}\n",
         "memory.current": f"{2 << 30}\n",
         "memory.stat": f"anon 5\ninactive_file {1 << 30}\n",
     }.items():
         (tmp_path / name).write_text(text)
-    assert (system.cgroup_cores(), system.cgroup_free_bytes()) == (1.5, 2 << 30)
+    assert system.cgroup_free_bytes() == 2 << 30
     assert system.check_memory(3, "cpu").status == "fail"
     assert system.check_memory(2, "cpu").status == "warn"
     (tmp_path / "memory.max").write_text("max\n")
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert (system.cgroup_cores(), system.cgroup_free_bytes()) == (None, None)
+    assert system.cgroup_free_bytes() is None
 
 
 @pytest.mark.parametrize(

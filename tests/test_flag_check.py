@@ -170,7 +170,7 @@ VALUES = (
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=400, suppress_health_check=list(HealthCheck))
 @given(
     table=st.sampled_from([NEW, OLD]),
     index=st.integers(0, 200),

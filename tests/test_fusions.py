@@ -6,7 +6,7 @@ import pytest
 
 from dpbench.config import Config, load_config
 from dpbench.errors import ConfigError
-from dpbench.fusions import Installed, check_installed, find_installed, fusion_flags
+from dpbench.fusions import Installed, check_installed, find_installed, fusion_flags, left_out
 
 NONE = Installed()
 ENGINE = Installed(transformer_engine=True)
@@ -64,3 +64,19 @@ def test_a_local_model_needs_nothing_and_a_cpu_has_nothing() -> None:
     check_installed(configure("megatron.transformer-impl=local"), NONE)
     check_installed(configure("megatron.sequence-parallel=false"), NONE)
     assert find_installed("cpu") == NONE
+
+
+def test_graphs_are_left_out_on_a_cpu_and_overlap_on_one_gpu() -> None:
+    flags = {
+        "cuda-graph-impl": "full_iteration",
+        "optimizer_cuda_graph": True,
+        "overlap-grad-reduce": True,
+        "overlap-param-gather": False,
+        "manual-gc": True,
+    }
+    graphs, overlap = {"cuda-graph-impl", "optimizer_cuda_graph"}, {"overlap-grad-reduce"}
+    assert left_out(flags, "cuda", 2).keys() == set()
+    assert left_out(flags, "cuda", 1).keys() == overlap
+    assert left_out(flags, "cpu", 2).keys() == graphs
+    assert left_out(flags, "cpu", 1).keys() == graphs | overlap
+    assert not left_out({"cuda-graph-impl": "none"}, "cpu", 2)

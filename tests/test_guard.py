@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -39,11 +40,12 @@ REPORT = "2"
 """The report goes to standard error."""
 
 
-def start(code: str, grace: str = "1") -> subprocess.Popen[str]:
+def start(code: str, grace: str = "1", stderr: int | None = None) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, GUARD, grace, REPORT, sys.executable, "-c", code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         start_new_session=True,
     )
@@ -73,6 +75,15 @@ def test_leftovers_of_a_command_that_ended_are_stopped() -> None:
     assert len(processes) == 2
     assert process.wait(timeout=20) == 0
     assert alive(processes) == []
+
+
+def test_the_report_fits_into_a_pipe_however_many_are_left() -> None:
+    many = "for _ in range(40): subprocess.Popen(['sleep', '600'])"
+    process = start(f"import subprocess\n{many}", stderr=subprocess.PIPE)
+    assert process.stderr
+    left = json.loads(process.stderr.read())["left"]
+    assert len(left) == 11
+    assert left[-1] == "30 more"
 
 
 def test_all_are_stopped_when_the_input_ends() -> None:

@@ -2,76 +2,24 @@
 
 from __future__ import annotations
 
-import functools
-import html
 import json
 import re
-import shutil
-import subprocess
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 from xml.etree.ElementTree import Element
 
 import html5lib
 import pytest
 
-from conftest import RECORDED, Dpbench
+from conftest import RECORDED, Dpbench, Pages
 from dpbench.errors import SetupError
 from dpbench.report.html import mark_commands, render_page
 from dpbench.report.output import MARK, check_target, write_page
-from dpbench.subject import Subject, collect, of_comparisons
-from stories import CONFIG, ERROR, STORIES, WEAK, Story, tell
+from dpbench.subject import collect, of_comparisons
+from golden import check_golden
+from pages import FAILED
+from stories import CONFIG, ERROR, STORIES, Story, tell
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 HTML, SVG = "{http://www.w3.org/1999/xhtml}", "{http://www.w3.org/2000/svg}"
-FAILED = Story(gpus=2, step_ms=118, status="failed", ends_at=60)
-EXPLAINED = replace(
-    FAILED,
-    notes=("GPU 0: 900 MiB in use, 600 before",),
-    diagnosis={
-        "name": "cuda-oom",
-        "cause": "the model and its batch do not fit",
-        "fix": "halve the micro batch",
-        "error": ERROR,
-        "line_number": 40,
-        "rank": 1,
-    },
-)
-ODD = "<script>alert(1)</script>&<b>"
-
-
-def make_page(name: str, folder: Path) -> str:
-    """Return the page of a story."""
-    if name in STORIES:
-        return render_page(of_comparisons(tell(folder, *STORIES[name])))
-    if name == "weak":
-        return render_page(of_comparisons(tell(folder, *WEAK, scaling="weak")))
-    return render_page(subject_of(name, folder))
-
-
-def subject_of(name: str, folder: Path) -> Subject:
-    """Return what a report without a verdict is about."""
-    folder.mkdir(exist_ok=True)
-    runs = {
-        "one_run": [Story(gpus=1, step_ms=220, gpu_record=True)],
-        "failed": [FAILED],
-        "explained": [EXPLAINED],
-        "failed_at_once": [Story(gpus=2, step_ms=1, status="failed", ends_at=0)],
-        "stopped": [Story(gpus=2, step_ms=110, status="interrupted", ends_at=20)],
-        "one_failed": [Story(gpus=1, step_ms=220), FAILED],
-        "odd_names": [Story(gpus=1, step_ms=220, extra={"data_path": ODD})],
-    }[name]
-    paths = [
-        run.write(folder / f"{number}{ODD.replace('/', '')}") for number, run in enumerate(runs)
-    ]
-    if name == "odd_names":
-        (paths[0] / "config.yaml").write_text(f"# {ODD} \x00\x1b[31m\n")
-        (paths[0] / "command.txt").write_bytes(b"\xff" + ODD.encode())
-    return collect(paths, runs=folder, scaling="strong", checks={})
-
-
 WITHOUT_VERDICT = [
     "one_run",
     "failed",
@@ -81,15 +29,7 @@ WITHOUT_VERDICT = [
     "one_failed",
     "odd_names",
 ]
-EVERY = ["pass", "gpus_1_2_4_8", "gpu_record", "nan", "weak", *WITHOUT_VERDICT]
-
-Pages = Callable[[str], str]
-
-
-@pytest.fixture(scope="module")
-def page_of(tmp_path_factory: pytest.TempPathFactory) -> Pages:
-    """The page of a story by its name; each is made once."""
-    return functools.cache(lambda name: make_page(name, tmp_path_factory.mktemp("told") / "runs"))
+EVERY = ["pass", "gpus_1_2_4_8", "gpu_record", "guest", "nan", "weak", *WITHOUT_VERDICT]
 
 
 def parse(page: str) -> Element:
@@ -144,6 +84,50 @@ def check_accessible(root: Element, names: set[str]) -> None:
                     assert value.split("#")[1].rstrip(")") in names
 
 
+def outline(page: str) -> str:
+    """The page as text: what is said, in which order, in which table or plot."""
+    page = re.sub(r'/[^\s<>"]*/told\d*/runs/', "runs/", page.replace("<wbr>", ""))
+    lines: list[str] = []
+    describe(parse(page).find(f"{HTML}body"), lines)  # type: ignore[arg-type]
+    return "\n".join(lines) + "\n"
+
+
+def describe(element: Element, lines: list[str]) -> None:
+    kind = element.tag.split("}")[1]
+    if kind in MARKS:
+        lines.append(f"{MARKS[kind]}{text_of(element)}")
+    elif kind == "tr":
+        lines.append(f"  {' | '.join(map(text_of, element))}")
+    elif kind == "tbody" and len(element) > MOST_GOLDEN_ROWS:
+        describe(element[0], lines)
+        lines.append(f"  ... {len(element) - 2} rows")
+        describe(element[-1], lines)
+    elif kind == "svg":
+        lines.append(f"plot: {text_of(element[0])}: {text_of(element[1])}")
+    elif kind == "pre":
+        shown = (element.text or "").splitlines()
+        lines.append(f"output: {len(shown)} lines, the last: {shown[-1].strip()}")
+    else:
+        for child in element:
+            describe(child, lines)
+
+
+MOST_GOLDEN_ROWS = 15
+MARKS = {
+    "h1": "# ", "h2": "\n## ", "h3": "\n### ", "caption": "table: ", "dt": "", "dd": "  ", "p": "",
+    "figcaption": "  ", "summary": "more: ", "footer": "\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["pass", "fail_speed", "inconclusive", "weak", "gpus_1_2_4_8", "gpu_record", "one_run",
+     "failed", "explained", "failed_at_once", "stopped", "one_failed"],
+)  # fmt: skip
+def test_what_the_page_says(name: str, page_of: Pages) -> None:
+    check_golden(f"{name}.page.txt", outline(page_of(name)))
+
+
 def plot_titles(page: str) -> list[str]:
     return [text_of(svg[0]).split(",")[0] for svg in parse(page).iter(f"{SVG}svg")]
 
@@ -180,7 +164,7 @@ def test_the_numbers_of_the_verdict_are_in_tables_and_in_the_texts_of_the_plots(
     for one in comparisons:
         assert f"{one.estimate.speedup:.2f}x" in cells
         assert f"{one.efficiency:.2f}" in cells
-        assert f"{one.scaled.gpus}: {one.estimate.speedup:.2f}x" in descriptions
+        assert f"{one.scaled.gpus} GPUs: {one.estimate.speedup:.2f}x" in descriptions
         [run] = one.scaled.runs
         assert str(run.path) in cells
         assert f"median {run.throughput.step_time_ms:.1f} ms" in descriptions
@@ -237,6 +221,22 @@ def test_runs_that_cannot_be_compared_say_why_and_show_the_good_one(page_of: Pag
     figures = root.find(f".//{HTML}table/{HTML}caption")
     assert figures is not None
     assert text_of(figures).startswith("The figures")
+
+
+def test_what_a_guest_on_the_gpus_did_is_told_on_the_page(page_of: Pages) -> None:
+    tables = {
+        text_of(caption): [[text_of(cell) for cell in row] for row in table.iter(f"{HTML}tr")]
+        for table in parse(page_of("guest")).iter(f"{HTML}table")
+        if (caption := table.find(f"{HTML}caption")) is not None
+    }
+    left_out = tables["Steps that do not count, and why"]
+    assert ["2 GPUs", "steps 121-140", "another process on GPU 1"] in left_out
+    [gpus] = [rows for caption, rows in tables.items() if caption.startswith("What each GPU did")]
+    assert [row[:4] for row in gpus[1:]] == [
+        ["1 GPU", "0", "46", "274"],
+        ["2 GPUs", "0", "46", "274"],
+        ["2 GPUs", "1", "46", "275"],
+    ]
 
 
 def test_a_run_has_one_name_and_one_colour_in_every_table_and_plot(tmp_path: Path) -> None:
@@ -363,88 +363,3 @@ def test_the_command_line_writes_pages(dpbench: Dpbench, tmp_path: Path) -> None
     assert dpbench("report", one, "-o", ".").returncode == 2
     assert dpbench("report", "nowhere").returncode == 2
     assert dpbench("report").returncode == 2
-
-
-needs_chromium = pytest.mark.skipif(
-    CHROMIUM is None, reason="the browser part needs chromium (apt-get install chromium)"
-)
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What a browser saw of a page."""
-
-    console: list[str]
-    requested: set[str]
-    """Addresses beyond the file, but for what the browser asks its maker."""
-    probe: dict[str, Any]
-
-
-def browse(page: str, folder: Path) -> Seen:
-    """Open a page from disk on a narrow screen, with a probe that only the test adds."""
-    file, log = folder / "page.html", folder / "net.json"
-    file.write_text(page.replace("</body>", f"<script>{PROBE}</script></body>"), encoding="utf-8")
-    ended = subprocess.run(
-        [
-            str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-            "--disable-background-networking", "--disable-component-update", "--disable-sync",
-            "--disable-dev-shm-usage", "--host-resolver-rules=MAP * ~NOTFOUND",
-            f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr",
-            f"--log-net-log={log}", "--window-size=390,800", "--virtual-time-budget=2000",
-            "--dump-dom", file.as_uri(),
-        ],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    found = re.search(r'<html[^>]* data-probe="([^"]*)"', ended.stdout)
-    assert found, ended.stderr[-2000:]
-    asked = re.findall(r'"url":"(\w+://([^/"]*)[^"]*)"', log.read_text(errors="replace"))
-    return Seen(
-        console=[line for line in ended.stderr.splitlines() if "CONSOLE" in line],
-        requested={
-            url
-            for url, host in asked
-            if not url.startswith("file:") and not host.endswith(".google.com")
-        },
-        probe=json.loads(html.unescape(found[1])),
-    )
-
-
-@needs_chromium
-@pytest.mark.parametrize("name", ["gpu_record", "gpus_1_2_4_8", "failed", "odd_names"])
-def test_a_browser_shows_the_page_without_error_or_request(
-    name: str, tmp_path: Path, page_of: Pages
-) -> None:
-    page = page_of(name)
-    seen = browse(page, tmp_path)
-    assert (seen.console, seen.requested) == ([], set())
-    assert seen.probe == {"resources": [], "too_wide": [], "svgs": page.count("<svg"), "flat": 0}
-
-
-@needs_chromium
-def test_the_browser_would_tell_of_errors_requests_and_what_is_too_wide(
-    tmp_path: Path, page_of: Pages
-) -> None:
-    bad = (
-        "<figure style='width: 999px'><img src='http://127.0.0.1:9/x.png'></figure>"
-        "<script>nothing()</script></main>"
-    )
-    seen = browse(page_of("failed").replace("</main>", bad), tmp_path)
-    assert any("nothing is not defined" in line for line in seen.console)
-    assert seen.requested == {"http://127.0.0.1:9/x.png"}
-    assert seen.probe["resources"] == ["http://127.0.0.1:9/x.png"]
-    assert seen.probe["too_wide"] == ["FIGURE"]
-
-
-PROBE = """
-addEventListener("load", () => {
-  const width = document.documentElement.clientWidth;
-  const wide = [...document.querySelectorAll("main > *, section > *, figure")]
-    .filter((one) => one.getBoundingClientRect().right > width + 1).map((one) => one.tagName);
-  const svgs = [...document.querySelectorAll("svg")];
-  document.documentElement.dataset.probe = JSON.stringify({
-    resources: performance.getEntriesByType("resource").map((one) => one.name),
-    too_wide: wide, svgs: svgs.length,
-    flat: svgs.filter((one) => one.getBoundingClientRect().height < 100).length,
-  });
-});
-"""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,19 +13,33 @@ from conftest import ROOT
 
 PACKAGE = ROOT / "src" / "dpbench"
 LAYERS = [
-    {"errors", "error_events"},
-    {"interrupts", "yaml_source", "log", "gpu", "flag_history"},
-    {"complaint", "steady", "megatron", "watchdog", "gpu_monitor", "known_problems", "gpu_record"},
-    {"named_configs", "metrics", "results", "process", "live"},
-    {"config", "rates", "options", "diagnosis"},
-    {"data", "pairs", "arithmetic", "fusions", "flag_check", "outcome"},
-    {"runs", "verdict", "arguments", "meaning"},
+    {"errors", "error_events", "environment", "cgroup", "mark", "attribute_texts", "flag_words"},
+    {"interrupts", "yaml_source", "log", "gpu", "flag_history", "port", "selection"},
+    {
+        "complaint",
+        "steady",
+        "curves",
+        "megatron",
+        "watchdog",
+        "gpu_processes",
+        "known_problems",
+        "gpu_record",
+        "places",
+    },
+    {"named_configs", "metrics", "results", "process", "gpu_monitor", "gpu_use"},
+    {"gpu_busy", "disturbance", "live", "config", "rates", "options", "diagnosis"},
+    {"data", "pairs", "config_options", "arithmetic", "fusions", "flag_check", "outcome"},
+    {"runs", "verdict", "arguments", "meaning", "warm_up"},
+    {"arms", "loss_gates"},
+    {"same_work", "log_interval", "health"},
     {"compare", "inputs", "shell_import", "history"},
     {"launch"},
     {"doctor"},
+    {"provenance"},
     {"training", "render"},
     {"bench"},
     {"subject"},
+    {"profile", "tune"},
     {"report"},
     {"cli"},
 ]
@@ -71,3 +86,19 @@ HEAVY = "torch transformers numpy pydantic yaml rich matplotlib jinja2".split()
 def test_the_command_line_starts_without(heavy: str) -> None:
     code = f"import sys, dpbench.cli; sys.exit({heavy!r} in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_what_is_shown_or_told_only_later_does_not_delay_a_run(tiny_config: Path) -> None:
+    line = f"run --gpus 1 --dry-run --config {tiny_config}"
+    code = (
+        f"import sys; sys.argv = ['dpbench', *{line.split()}]\n"
+        "from dpbench.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: import dpbench.training\n"
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.splitlines()[-1].split())
+    assert "dpbench.training" in loaded
+    later = {"torch", "numpy", "rich", "tokenizers", "dpbench.provenance", "dpbench.profile"}
+    assert not later & loaded

@@ -108,9 +108,16 @@ def test_a_stream_that_is_gone_is_done_without() -> None:
 
 
 def test_the_record_of_the_gpus_is_what_the_report_reads(tmp_path: Path) -> None:
-    recorder = GpuRecorder(tmp_path / GPU_FILE, lambda: [sample(0, 100), sample(1, None, None)])
+    steps: list[int | None] = [None, 10, 10]
+    recorder = GpuRecorder(
+        tmp_path / GPU_FILE,
+        lambda: [sample(0, 100), sample(1, None, None)],
+        step=lambda: steps.pop(0),
+    )
+    assert recorder.latest() == []
     for seconds in (0.0, 1.0, 2.2):
         recorder.record(seconds)
+    assert [one.index for one in recorder.latest()] == [0, 1]
     points = read_gpu_record(tmp_path / GPU_FILE)
     assert [(point.index, point.seconds) for point in points] == [
         *((0, 0.0), (0, 1.0), (0, 2.2)),
@@ -119,8 +126,9 @@ def test_the_record_of_the_gpus_is_what_the_report_reads(tmp_path: Path) -> None
     assert points[0].memory_used_mib == 100
     assert points[0].power_watts == 412.4
     assert points[-1].power_watts is None
+    assert [point.step for point in points] == [None, 10, 10] * 2
 
 
 def test_without_gpus_there_is_no_record(tmp_path: Path) -> None:
-    GpuRecorder(tmp_path / GPU_FILE, list).record(0.0)
+    GpuRecorder(tmp_path / GPU_FILE, list, step=lambda: 3).record(0.0)
     assert not (tmp_path / GPU_FILE).exists()

@@ -2,18 +2,21 @@
 
 import contextlib
 import csv
+import dataclasses
 import io
 import math
+import re
 import statistics
 import tracemalloc
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpbench.errors import SetupError
 from dpbench.log import Log, Step, parse_log, parse_step, parse_stream, read_log
+from dpbench.metrics import Status, measure
 
 LOGS = Path(__file__).parent / "logs"
 INDEX = list(csv.DictReader((LOGS / "index.tsv").open(encoding="utf-8"), delimiter="\t"))
@@ -79,6 +82,31 @@ def test_a_file_read_in_any_chunks_is_the_same_as_line_by_line(row):
     data = (LOGS / row["file"]).read_bytes()
     for chunk_bytes in (1, 7, 333, 4096, 1 << 20):
         same(parse_stream(io.BytesIO(data), chunk_bytes), line_by_line(data))
+
+
+@pytest.mark.parametrize(
+    ("end", "planned"),
+    [
+        ("[after training is done] datetime: 2026-11-30 10:10:10 ", True),
+        ("[exiting program at iteration 40] datetime: 2026-11-30 10:10:10 ", True),
+        ("[exiting program after 30.017 minutes] datetime: 2026-11-30 10:10:10 ", True),
+        ("[exiting program after receiving SIGTERM.] datetime: 2026-11-30 10:10:10 ", False),
+        ("", False),
+    ],
+)
+def test_a_training_that_ends_by_an_exit_option_ended_as_planned(end, planned):
+    text = "\n".join([*(record(number) for number in (10, 20, 30, 40)), end])
+    for log in (parse_log(text.split("\n")), parse_stream(io.BytesIO(text.encode()))):
+        assert log.training_done is planned
+        status = measure(log.steps, finished=log.training_done).status
+        assert status == (Status.OK if planned else Status.INCOMPLETE)
+
+
+def test_arguments_of_gpt_neox_are_read_without_where_they_come_from():
+    log = read_log(LOGS / "neox_dump-with-origin.log")
+    assert log.arguments["num_layers"] == "12"
+    assert log.arguments["micro_batch_size"] == "8"
+    assert (log.facts.global_batch_size, log.facts.precision) == (32, "bf16")
 
 
 @pytest.mark.parametrize("row", FOREIGN, ids=lambda row: row["file"])
@@ -241,6 +269,40 @@ def test_a_number_that_lines_split_is_put_together_only_when_they_are_equally_wi
     assert parse_log(even).steps[0] == parse_step(text)
 
 
+def test_a_wrapped_record_of_which_a_line_is_lost_is_no_step():
+    first, second = record(1), record(2)
+    cut, rest = second.index("50.0 |") + 4, second.index(" | number of nan")
+    parts = [second[:cut], second[cut:rest], second[rest:]]
+    assert [step.number for step in parse_log([first, *parts]).steps] == [1, 2]
+    assert [step.number for step in parse_log([first, parts[0], parts[2]]).steps] == [1]
+
+
+def test_a_wrapped_record_without_its_loss_is_a_step_as_the_loss_of_a_nan_is_left_out():
+    lost = record(2).replace(" lm loss: 5.100000E+00 |", "")
+    cut = lost.index("| loss scale")
+    assert len(parse_log([record(1), lost[:cut], lost[cut:]]).steps) == 2
+
+
+def test_half_a_record_does_not_take_the_numbers_of_the_next():
+    one, other = record(3)[: record(3).index("consumed")], record(4)
+    for garbled in (other.replace("/", "/ x "), other.replace("iteration ", "iteration\n")):
+        assert parse_log((one + garbled).split("\n")).steps == parse_log([]).steps
+
+
+def test_a_loss_with_a_garbled_name_is_another_record_inside():
+    assert parse_step(record(1).replace("lm loss", "lm\x00 loss")) is None
+    assert parse_step(record(1).replace("lm loss", "mtp_1 loss")).losses == {"mtp_1 loss": 5.1}
+
+
+def test_a_checkpoint_is_loaded_where_its_step_is_in_the_line():
+    loaded = "  successfully loaded checkpoint from /c [ t 1/1, p 1/1 ] at iteration {}10"
+    for gap, attempts in ((" ", 2), ("\n", 1)):
+        lines = [record(10), record(20), loaded.format(gap), record(20, 51.0), record(30)]
+        data = "\n".join(lines).encode()
+        same(parse_stream(io.BytesIO(data)), line_by_line(data))
+        assert parse_stream(io.BytesIO(data)).attempts == attempts
+
+
 def test_the_same_field_with_two_values_is_another_record_inside():
     twice = record(10).replace("| loss scale", "| global batch size: 32 | loss scale")
     assert parse_step(twice) is None
@@ -337,6 +399,48 @@ def test_a_file_without_steps_says_what_it_is(tmp_path, content, words):
     assert caught.value.hint
 
 
+WHOLE = record(7)
+TIME = "elapsed time per iteration (ms): 50.0 |"
+
+
+@pytest.mark.parametrize(
+    ("lines", "words", "fix"),
+    [
+        (
+            [WHOLE.replace(TIME, "")] * 3,
+            "none of its 3 iterations can be read: without 'elapsed time per iteration'$",
+            "the speed",
+        ),
+        ([WHOLE.replace(" 50.0", " 0.0")], r": with an 'elapsed .* that is none \(0.0\)$", "speed"),
+        ([WHOLE.replace(" 50.0", " -3.5")], r"that is none \(-3.5\)$", "speed"),
+        (
+            [WHOLE[:150], WHOLE[:150]],
+            "none of its 2 iterations can be read: without 'number",
+            "whole",
+        ),
+        ([WHOLE.replace("loss scale: 1.0", "loss scale: 1..0")], ": with a garbled field", "rank"),
+        (
+            [WHOLE[:150], WHOLE[:150], WHOLE.replace(TIME, "")],
+            "none of its 3 iterations can be read: 2 .* cut, 1 without 'elapsed",
+            "whole",
+        ),
+        ([WHOLE[:150], "ValueError: bad"], r"as if cut \(it failed: ValueError: bad\)$", "whole"),
+    ],
+)
+def test_records_that_cannot_be_read_are_counted_with_what_they_lack(tmp_path, lines, words, fix):
+    path = tmp_path / "some.log"
+    path.write_text("\n".join(lines))
+    with pytest.raises(SetupError, match=words) as caught:
+        read_log(path)
+    assert fix in caught.value.hint
+
+
+def test_one_record_that_can_be_read_is_a_log(tmp_path):
+    path = tmp_path / "some.log"
+    path.write_text(f"{WHOLE[:150]}\n{record(8)}\n")
+    assert len(read_log(path).steps) == 1
+
+
 @pytest.mark.parametrize("name", ["absent.log", "."])
 def test_a_path_that_cannot_be_read_is_an_error_with_a_fix(tmp_path, name):
     with pytest.raises(SetupError, match=r"No such file|Is a directory"):
@@ -361,9 +465,7 @@ PIECES = st.sampled_from(
     ]
 )  # fmt: skip
 LAYOUTS = st.lists(st.one_of(PIECES, st.text(max_size=8)), max_size=40).map("".join)
-QUICK = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
-)
+QUICK = settings(max_examples=150, database=None)
 
 
 @QUICK
@@ -407,3 +509,60 @@ def test_no_input_raises_anything_but_a_setup_error(tmp_path_factory, data):
         assert log.train_iters is not None
         assert isinstance(log.world_size, int | None)
         assert isinstance(log.sequence_length, int | None)
+
+
+DAMAGED = [row["file"] for row in MEGATRON if not re.search("wrapped|garbled", row["file"])]
+
+
+def break_line(lines, place, at, how):
+    """Do to a line what terminals, collectors and ranks that write at once do."""
+    line = lines[place]
+    start, rest = line[: at % (len(line) + 1)], line[at % (len(line) + 1) :]
+    following = lines[place + 1 : place + 2]
+    lines[place : place + 2] = {
+        "cut": [start, *following],
+        "glued": [line + b"".join(following)],
+        "cut and glued": [start + b"".join(following)],
+        "other text inside": [start, b"NCCL INFO \xff", rest, *following],
+        "broken": [start, rest, *following],
+        "carriage return": [start + b"\r" + rest, *following],
+        "twice": [line, line, *following],
+        "bytes": [start + b"\x00\xfe" + rest, *following],
+    }[how]
+
+
+def numbers_of(step):
+    """Return what a step says, losses without their names, but not what stood before it."""
+    values = {item.name: getattr(step, item.name) for item in dataclasses.fields(step)}
+    del values["losses"], values["rank"], values["samples_per_second"]
+    return {(step.number, name, repr(value)) for name, value in values.items() if value} | {
+        (step.number, "loss", repr(value)) for value in step.losses.values()
+    }
+
+
+DAMAGES = st.lists(
+    st.tuples(
+        st.integers(0, 200),
+        st.integers(0, 600),
+        st.sampled_from(
+            ["cut", "glued", "cut and glued", "other text inside", "broken", "carriage return",
+             "twice", "bytes"]
+        ),
+    ),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@QUICK
+@given(st.sampled_from(DAMAGED), DAMAGES)
+def test_a_damaged_log_gives_no_number_that_it_did_not_have(name, damages):
+    data = (LOGS / name).read_bytes()
+    lines = data.split(b"\n")
+    known, log = set(), Log()
+    for line in lines:
+        if log.read(line.decode("utf-8", "replace")):
+            known |= set().union(*map(numbers_of, log.steps))
+    for place, at, how in damages:
+        break_line(lines, place % len(lines), at, how)
+    steps = parse_stream(io.BytesIO(b"\n".join(lines))).steps
+    assert set().union(*map(numbers_of, steps)) <= known

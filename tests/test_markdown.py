@@ -10,14 +10,28 @@ from conftest import RECORDED, Dpbench
 from dpbench.compare import compare_runs
 from dpbench.report.markdown import escape, render_markdown
 from golden import check_golden
-from stories import STORIES, WEAK, tell
+from stories import STORIES, tell_story
 
 
-@pytest.mark.parametrize("name", ["pass", "gpus_1_2_4_8", "drifting", "repeats", "weak"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "pass",
+        "fail_speed",
+        "fail_loss",
+        "inconclusive",
+        "gpus_1_2_4",
+        "gpus_1_2_4_8",
+        "drifting",
+        "repeats",
+        "weak",
+        "gpu_record",
+        "bare_logs",
+    ],
+)
 def test_the_answer_in_markdown(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    runs, scaling = (WEAK, "weak") if name == "weak" else (STORIES[name], "strong")
-    check_golden(f"{name}.md", render_markdown(tell(Path("runs"), *runs, scaling=scaling)))
+    check_golden(f"{name}.md", render_markdown(tell_story(name)))
 
 
 def test_every_row_has_as_many_cells_as_its_table(tmp_path: Path) -> None:
@@ -42,4 +56,4 @@ def test_the_command_line_prints_markdown(dpbench: Dpbench) -> None:
     one, two = RECORDED / "h200_core0.19_gpus1", RECORDED / "h200_core0.19_gpus2"
     ended = dpbench("compare", one, two, "--markdown")
     assert ended.returncode == 1
-    assert ended.stdout.startswith("## FAIL: 2 GPUs train 1.64x as fast as 1")
+    assert ended.stdout.startswith("## FAIL: the loss is not low enough; 2 GPUs train 1.64x")

@@ -22,7 +22,6 @@ def test_rates_are_samples_over_time_of_the_intervals_that_count():
     assert found.undisturbed_samples_per_second == pytest.approx(8 / 0.1)
     assert found.step_time_ms_quartiles == (100.0, 200.0)
     assert found.samples_per_second_quartiles == pytest.approx((40.0, 80.0))
-    assert found.spread == pytest.approx(0.5)
 
 
 def test_a_longer_interval_weighs_more_but_a_lost_line_does_not():

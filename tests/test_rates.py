@@ -1,15 +1,15 @@
 """Tokens, FLOP/s, share of the peak and energy, against Megatron's own figures and by hand."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dpbench.log import read_log
+from dpbench.log import Steps, read_log
 from dpbench.metrics import measure
 from dpbench.rates import (
     bf16_peak_tflops,
     derive_rates,
-    logged_tokens_per_second,
     model_flops_per_sample,
 )
 
@@ -77,6 +77,7 @@ def test_a_model_that_the_formula_does_not_fit_has_no_count(change):
         ("Tesla V100-SXM2-32GB", None),
         ("AMD Instinct MI300X", 1307.4),
         ("", None),
+        ("NVIDIA H200 MIG 1g.18gb", None),
     ],
 )
 def test_the_peak_of_a_gpu_is_known_by_its_name(name, peak):
@@ -102,16 +103,19 @@ def test_a_log_without_a_dump_uses_what_its_lines_print():
     assert found.mfu == pytest.approx(201.5 / 1307.4)
 
 
+def test_samples_that_are_shorter_than_the_dump_says_have_their_own_tokens():
+    log = read_log(LOGS / "core_0.16_first-step-logged.log")
+    log.steps = Steps.of(replace(step, sequence_length=128) for step in log.steps)
+    found = derive_rates(measure(log.steps), log)
+    assert found.tokens_per_second == pytest.approx(24 / 0.142 * 128)
+    assert found.tflops_per_gpu is None
+
+
 def test_energy_gives_samples_a_joule_when_the_gpus_are_known():
     log = read_log(LOGS / "core_0.13_energy-power.log")
     throughput = measure(log.steps)
     assert derive_rates(throughput, log).samples_per_joule is None
     assert derive_rates(throughput, log, gpus=8).samples_per_joule == pytest.approx(64 / 8 / 424.0)
-
-
-def test_a_log_without_batch_size_still_has_its_tokens():
-    assert logged_tokens_per_second(read_log(LOGS / "primus_short-layout.log")) == 40_000
-    assert logged_tokens_per_second(read_log(LOGS / "pai_no-stamp.log")) is None
 
 
 def test_full_precision_has_no_share_of_the_bf16_peak():

@@ -184,14 +184,14 @@ def expect_refusal(done: subprocess.CompletedProcess[str], message: str, fix: st
     assert fix in told[1]
 
 
-def test_rendering_imports_no_torch(tiny_config: Path) -> None:
+def test_rendering_imports_neither_torch_nor_numpy(tiny_config: Path) -> None:
     code = (
         "import sys; from dpbench.cli import app\n"
         f"app(['render', '--config', {str(tiny_config)!r}], standalone_mode=False)\n"
-        "print('imported:', 'torch' in sys.modules, 'transformers' in sys.modules)"
+        "print('imported:', *{'torch', 'transformers', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.stdout.splitlines()[-1] == "imported: False False", done.stderr
+    assert done.stdout.splitlines()[-1] == "imported:", done.stderr
 
 
 def test_flags_are_found_by_name_by_help_and_by_history(dpbench: Dpbench) -> None:
@@ -209,7 +209,8 @@ def test_flags_are_found_by_name_by_help_and_by_history(dpbench: Dpbench) -> Non
 
 def test_configurations_are_listed_with_what_they_are_for(dpbench: Dpbench, tmp_path: Path) -> None:
     lines = dpbench("configs").stdout.splitlines()
-    assert lines[0].startswith("demo-cpu        A small GPT on CPU")
+    assert lines[0].split(maxsplit=1)[0] == "demo-cpu"
+    assert "  A small GPT on CPU" in lines[0]
     schema = dpbench("configs", "--schema").stdout
     assert schema == (ROOT / "configs" / "dpbench.schema.json").read_text()
     (tmp_path / "configs").mkdir()

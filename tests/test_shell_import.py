@@ -338,7 +338,7 @@ $1 $# echo eval exec set shift local export exit return break continue source re
 WORDS = st.sampled_from([*VOCABULARY.split(), "\n", "\n", " ", "\t", "\r\n", "é"])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     st.one_of(
         st.binary(max_size=200),
@@ -352,7 +352,7 @@ def test_any_bytes_are_imported_or_refused(text: bytes, launch: bool) -> None:
     read_or_refuse(text + b"\n" + (LAUNCH.encode() if launch else b""))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.text(st.characters(exclude_characters="\0'", exclude_categories=["Cs"]))))
 def test_any_quoted_argument_reaches_the_configuration_or_is_refused(values: list[str]) -> None:
     quoted = " ".join(f"'{value}'" for value in values)

@@ -121,7 +121,7 @@ def read_by_bash(script: str) -> list[list[str]] | None:
     return [text.split("\0")[:-1] for text in texts]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SCRIPTS)
 def test_a_script_that_is_not_refused_means_what_bash_makes_of_it(script: str) -> None:
     mine = read_by_importer(script)

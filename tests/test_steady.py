@@ -6,6 +6,7 @@ import pytest
 
 from dpbench.errors import SetupError
 from dpbench.log import Step, read_log
+from dpbench.log.spans import line_lengths
 from dpbench.metrics import Status, measure
 from dpbench.steady import Dropped, find_drift, find_steady_state
 
@@ -34,11 +35,11 @@ def dropped(steps, **options):
 
 def test_the_first_interval_never_counts_and_says_how_slow_it_was():
     assert dropped(make_steps([250.0, 100.0, 100.0, 100.0])) == [
-        (10, 10, "start-up, 2.5 times as slow as the rest")
+        (1, 10, "start-up, 2.5 times as slow as the rest")
     ]
-    assert dropped(make_steps([101.0, 100.0, 100.0])) == [(10, 10, "start-up")]
+    assert dropped(make_steps([101.0, 100.0, 100.0])) == [(1, 10, "start-up")]
     late = make_steps([101.0, 100.0, 100.0], numbers=[500, 510, 520])
-    assert dropped(late) == [(500, 500, "how it began is not in the log")]
+    assert dropped(late) == [(491, 500, "how it began is not in the log")]
 
 
 def test_the_line_after_a_logged_first_step_contains_it():
@@ -49,7 +50,8 @@ def test_the_line_after_a_logged_first_step_contains_it():
 
 def test_a_first_step_logged_after_a_resume_is_seen_by_the_short_gap():
     steps = make_steps([7000.0, 800.0, 100.0, 101.0], numbers=[21, 30, 40, 50])
-    assert dropped(steps)[1] == (21, 30, "its time includes step 21")
+    assert [one[:2] for one in dropped(steps)] == [(21, 21), (21, 30)]
+    assert dropped(steps)[1][2] == "its time includes step 21"
 
 
 def test_two_lines_of_which_one_is_step_one_leave_nothing():
@@ -96,6 +98,21 @@ def test_a_ramp_up_is_left_out_up_to_the_final_batch_size():
     state = state_of(log.steps, 32)
     assert state.dropped[1] == Dropped(first=11, last=30, reason="batch size 16, still ramping up")
     assert [log.steps[place].number for place in state.kept] == [40, 50, 60, 70, 80]
+
+
+def test_shorter_samples_of_a_curriculum_do_not_count():
+    steps = make_steps([90.0, 30.0, 30.0, *[100.0] * 4], sequence_length=[64, 64, 64, *[512] * 4])
+    assert dropped(steps)[1:] == [(11, 30, "sequence length 64, not 512 as at the end")]
+    assert measure(steps).step_time_ms == 100.0
+
+
+def test_lines_of_a_resumed_run_with_a_longer_log_interval_stand_for_more_steps():
+    numbers = [1, 2, 3, 4, 5, 6, 10, 20, 30, 33]
+    steps = make_steps([100.0] * 10, numbers=numbers, skipped=[0, 0, 0, 0, 0, 0, 0, 0, 3, 0])
+    assert line_lengths(numbers) == [1, 1, 1, 1, 1, 1, 1, 10, 10, 1]
+    assert dropped(steps)[1:] == [(21, 30, "3 of 10 updates skipped")]
+    assert line_lengths([10, 20, 40, 50]) == [10, 10, 10, 10]  # a line is lost
+    assert line_lengths([]) == []
 
 
 def test_an_interval_with_many_skipped_updates_does_not_count():
@@ -195,6 +212,9 @@ def test_the_worst_finding_is_the_status_and_all_are_kept():
 
 
 def test_one_step_is_enough_to_be_told_that_it_is_too_few():
-    with pytest.raises(SetupError, match="start-up leaves 0 of 1 logged intervals") as caught:
+    with pytest.raises(SetupError, match="0 of 1 logged intervals count, 3 are needed") as caught:
         measure(make_steps([100.0]))
-    assert "log_interval" in caught.value.hint
+    assert caught.value.hint == "train longer"
+    with pytest.raises(SetupError, match="count, 3 are needed") as caught:
+        measure(make_steps([100.0] * 2))
+    assert caught.value.hint.endswith("--set training.log_interval=5")

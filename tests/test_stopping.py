@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import start
-from processes import MARK, mark, marked, wait_for_none
+from processes import MARK, mark, wait_for_count, wait_for_none
 
 __all__ = ["mark"]  # a fixture
 
@@ -41,10 +41,8 @@ def test_no_process_outlives_a_killed_run(
     command = ["run", "--config", tiny_config, "--gpus", gpus, *options]
     process = start(*command, cwd=tmp_path, **{MARK: mark})
     if stage == "torch":
-        deadline = time.monotonic() + 120  # importing, nothing printed yet
-        while len(marked(mark)) < 3 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        assert len(marked(mark)) >= 3, "dpbench, its guard and a launcher"
+        found = wait_for_count(mark, 3, 120)  # dpbench, its guard, a launcher that says nothing yet
+        assert len(found) >= 3, found
     else:
         wait_for_text(tmp_path, stage, process)
     process.send_signal(number)

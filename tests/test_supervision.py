@@ -4,120 +4,30 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import pty
+import select
 import signal
-import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
-from conftest import clean_environment
+from dpbench import process, training
 from dpbench.config import load_config
 from dpbench.diagnosis import explain_file
 from dpbench.launch import plan_launch
 from dpbench.results import read_run
-from dpbench.training import with_smaller_micro_batch
-from processes import MARK, mark, marked, wait_for_none
+from dpbench.training import describe_passes, with_smaller_micro_batch
+from processes import MARK, mark, wait_for_count, wait_for_none
+from stand_in import HERE, Start, environment, finish, folder, start, wait_for, write_config
 
-__all__ = ["mark"]  # a fixture
-HERE = Path(__file__).parent
-CONFIG = """\
-model: {{num_layers: 2, hidden_size: 32, num_attention_heads: 2, seq_length: 32}}
-training:
-  {{micro_batch_size: 4, global_batch_size: 8, train_iters: {steps}, log_interval: 1, lr: 1e-3}}
-precision: fp32
-data: {{path: data_text_document, tokenizer: ., split: "90,10,0"}}
-launch: {{device: cpu, megatron_path: {megatron}}}
-watch: {{{watch}}}
-"""
-SHORT = ("building", "first_step", "training", "evaluating", "saving", "exiting")
-"""Stages whose limits are short here; the launcher itself needs some seconds to import."""
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A folder with a configuration and a dataset of 20 documents of 100 tokens."""
-    lengths, starts = [100] * 20, list(range(21))
-    index = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, 8, 20, 21)
-    index += struct.pack("<20i", *lengths)
-    index += struct.pack("<20q", *(200 * n for n in range(20))) + struct.pack("<21q", *starts)
-    (tmp_path / "data_text_document.idx").write_bytes(index)
-    (tmp_path / "data_text_document.bin").write_bytes(bytes(4000))
-    write_config(tmp_path)
-    return tmp_path
-
-
-def environment(folder: Path, mode: str, mark: str) -> dict[str, str]:
-    cache = str(folder / "cache")
-    return clean_environment() | {"FAKE_MEGATRON": mode, MARK: mark, "XDG_CACHE_HOME": cache}
-
-
-def write_config(folder: Path, *, seconds: float = 30, steps: int = 8) -> None:
-    watch = ", ".join(f"{stage}_seconds: {seconds}" for stage in SHORT)
-    text = CONFIG.format(megatron=HERE / "fake_megatron", watch=watch, steps=steps)
-    (folder / "fake.yaml").write_text(text)
-
-
-@dataclass
-class Done:
-    """How a run ended."""
-
-    code: int
-    out: str
-    err: str
-    record: dict[str, Any]
-    log: str
-
-
-Start = Callable[..., subprocess.Popen[str]]
-
-
-@pytest.fixture
-def start(folder: Path, mark: str) -> Iterator[Start]:
-    """Start a run of the stand-in; every process that it starts carries the mark."""
-
-    def begin(mode: str, *, gpus: int = 1, detail: str = "normal", **variables: str) -> Any:
-        return subprocess.Popen(
-            [sys.executable, str(HERE / "fake_run.py"), "fake.yaml", str(gpus), detail],
-            cwd=folder,
-            env=environment(folder, mode, mark) | variables,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    return begin
-
-
-def finish(process: subprocess.Popen[str], folder: Path, mark: str) -> Done:
-    """Wait for a run and check what holds for every run: no process is left, run.json is right."""
-    out, err = process.communicate(timeout=60)
-    assert wait_for_none(mark, 5) == []
-    assert (folder / "runs").is_dir(), err
-    [run] = (folder / "runs").iterdir()
-    record = json.loads((run / "run.json").read_text())
-    assert "Traceback" not in err
-    err = err.removeprefix("reading the options of Megatron-Core 0.19.0\n")
-    log = (run / "run.log").read_text(errors="replace")
-    return Done(process.returncode, out, err, record, log)
-
-
-def wait_for(folder: Path, text: str, seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if any(text in log.read_text(errors="replace") for log in folder.glob("runs/*/run.log")):
-            return
-        time.sleep(0.02)
-    raise AssertionError(f"{text!r} never came")
+__all__ = ["folder", "mark", "start"]  # fixtures
 
 
 def test_a_run_that_is_fine_is_finished_and_told_step_by_step(
@@ -162,7 +72,7 @@ def test_the_failing_rank_of_two_is_told(start: Start, folder: Path, mark: str) 
     done = finish(start("oom 1", gpus=2), folder, mark)
     assert done.record["diagnosis"]["name"] == "cuda-oom"
     assert "GPU 1" in done.record["problem"]
-    assert "micro_batch_size=2, then 1 (now 4" in done.record["diagnosis"]["fix"]
+    assert "micro_batch_size=2, then 1 (micro batch now 4" in done.record["diagnosis"]["fix"]
 
 
 @pytest.mark.parametrize("stage", ["building", "first-step", "training", "evaluating", "saving"])
@@ -217,10 +127,8 @@ def test_a_signal_stops_the_whole_family(
 ) -> None:
     process = start("family", gpus=gpus, FAKE_STEP_SECONDS="30")
     wait_for(folder, "before the start of training step")
-    deadline = time.monotonic() + 10
-    while len(marked(mark)) < 5:  # dpbench, its guard, a rank, a child, a daemon
-        assert time.monotonic() < deadline, marked(mark)
-        time.sleep(0.05)
+    found = wait_for_count(mark, 5, 20)  # dpbench, its guard, a rank, a child, a daemon
+    assert len(found) >= 5, found
     process.send_signal(number)
     done = finish(process, folder, mark)
     assert (done.code, done.record["status"]) == (130, "interrupted")
@@ -286,6 +194,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_grace(start: Start, folder: Path,
 
 
 def test_a_closed_terminal_ends_the_run(folder: Path, mark: str) -> None:
+    texts = ("1 x CPU", "first step", "no step yet")
     pid, terminal = pty.fork()
     if pid == 0:
         variables = {"FAKE_STEP_SECONDS": "30", "TERM": "xterm"}
@@ -293,32 +202,15 @@ def test_a_closed_terminal_ends_the_run(folder: Path, mark: str) -> None:
         program = [sys.executable, str(HERE / "fake_run.py"), "fake.yaml", "1", "normal"]
         os.execve(sys.executable, program, environment(folder, "family", mark) | variables)
     wait_for(folder, "before the start of training step")
-    time.sleep(1.5)
-    shown = os.read(terminal, 1 << 16).decode("utf-8", "replace")
+    shown = ""
+    while not all(text in shown for text in texts) and select.select([terminal], [], [], 20)[0]:
+        shown += os.read(terminal, 1 << 16).decode("utf-8", "replace")
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) in (130, 120)
     assert wait_for_none(mark) == []
-    assert "1 x CPU" in shown
-    assert "first step" in shown
-    assert "no step yet" in shown
+    assert all(text in shown for text in texts), shown
     [run] = (folder / "runs").iterdir()
     assert read_run(run).problem == "stopped by SIGHUP"
-
-
-@pytest.mark.parametrize("mode", ["flood 20", "noise"])
-def test_the_log_is_whole_whatever_the_training_prints(
-    mode: str, start: Start, folder: Path, mark: str
-) -> None:
-    done = finish(start(mode, detail="quiet"), folder, mark)
-    assert (done.code, done.err) == (0, "")
-    assert done.record["results"]["last_step"] == 8
-    [log] = folder.glob("runs/*/run.log")
-    content = log.read_bytes()
-    if mode == "noise":
-        assert bytes(range(256)) * 1000 in content
-    else:
-        line = b"a line that tells nothing, again and again, until the disk is full of it\n"
-        assert content.count(line) == 20_000_000 // len(line)
 
 
 def test_verbose_passes_the_training_output_through(start: Start, folder: Path, mark: str) -> None:
@@ -332,7 +224,7 @@ def test_a_loss_that_becomes_nan_is_a_note_of_a_finished_run(
 ) -> None:
     done = finish(start("nan"), folder, mark)
     assert done.code == 0
-    assert "from step 5 on; the last good loss is 1.8" in done.err
+    assert "from step 5 on; the last loss was 1.8 at 4" in done.err
 
 
 def test_nobody_reading_the_progress_does_not_stop_the_training(
@@ -411,10 +303,36 @@ def test_a_size_that_does_not_divide_is_passed_over(
     assert found.training.micro_batch_size == 3, "4 x 2 does not divide 18"
 
 
+def test_where_the_micro_batch_follows_the_passes_become_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    sizes = ["training.micro_batch_size=", "training.global_batch_size=18"]
+    config = load_config("fake.yaml", [*sizes, "training.micro_batches_per_step=1"])
+    found = with_smaller_micro_batch(config, partial(plan_launch, gpus=2))
+    assert found
+    assert found.training.micro_batches_per_step == 3, "2 x 2 does not divide 18"
+    assert describe_passes(found) == "3 micro batches a step"
+    ones = found.model_copy(
+        update={"training": found.training.model_copy(update={"micro_batches_per_step": 9})}
+    )
+    assert with_smaller_micro_batch(ones, partial(plan_launch, gpus=2)) is None
+
+
 @pytest.mark.megatron  # not the real one, but three starts of PyTorch
 def test_an_experiment_has_one_micro_batch_for_all_its_runs(folder: Path, mark: str) -> None:
     write_config(folder, steps=40)
-    options = ["--config", "fake.yaml", "--gpus", "1,2", "--repeat", "1", "--on-oom", "retry"]
+    options = [
+        "--config",
+        "fake.yaml",
+        "--gpus",
+        "1,2",
+        "--repeat",
+        "1",
+        "--on-oom",
+        "retry",
+        "--no-warm-up",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "dpbench.cli", "bench", *options],
         cwd=folder,
@@ -428,3 +346,52 @@ def test_an_experiment_has_one_micro_batch_for_all_its_runs(folder: Path, mark: 
     commands = [path.read_text() for path in (folder / "runs").glob("*_bench*/*/command.txt")]
     sizes = [command.partition("--micro-batch-size ")[2][:1] for command in commands]
     assert sorted(sizes) == ["2", "2", "4"]
+
+
+def run_here(folder: Path, code: str, on_start: Callable[[], None], mark: str) -> process.Ended:
+    return process.run(
+        [sys.executable, "-c", code],
+        environment=dict(os.environ) | {MARK: mark},
+        log_path=folder / "run.log",
+        on_line=lambda line: None,
+        on_tick=lambda: None,
+        on_start=on_start,
+    )
+
+
+def test_what_is_told_of_a_run_is_gathered_once_it_has_started(folder: Path, mark: str) -> None:
+    begun, deadline = folder / "begun", time.monotonic() + 20
+
+    def on_start() -> None:
+        while not begun.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    code = f"import pathlib; pathlib.Path({str(begun)!r}).touch()"
+    assert run_here(folder, code, on_start, mark).status == 0
+
+
+def test_a_run_that_cannot_be_told_of_is_stopped(folder: Path, mark: str) -> None:
+    def on_start() -> None:
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        run_here(folder, "import time; time.sleep(600)", on_start, mark)
+    assert not wait_for_none(mark)
+
+
+def test_a_run_that_does_not_start_says_where_that_was(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*command: object, **options: object) -> None:
+        raise OSError(11, "no more processes")
+
+    monkeypatch.setattr(training, "run_process", refuse)
+    monkeypatch.chdir(folder)
+    launch = plan_launch(load_config("fake.yaml"), gpus=1)
+    with pytest.raises(OSError, match="no more processes"):
+        training.train(launch, name="fake", runs=folder / "runs", show=sys.stderr)
+    [run] = (folder / "runs").iterdir()
+    record = read_run(run)
+    assert (record.status, record.environment.python) == ("failed", platform.python_version())
+    assert "no more processes" in str(record.problem)

@@ -48,6 +48,22 @@ def test_the_stages_of_a_whole_run_are_told_by_its_lines() -> None:
     assert dog.done
 
 
+def test_a_line_of_rank_0_that_comes_late_does_not_take_a_training_back() -> None:
+    dog = Watchdog(0, limits=NO_LIMITS, device="cuda")
+    feed(dog, step_line(1), 1)
+    late = "[before the start of training step] datetime: x"
+    assert feed(dog, late, 2) is Stage.TRAINING
+    assert feed(dog, "saving checkpoint at iteration       5 to /c", 3) is Stage.SAVING
+
+
+def test_a_checkpoint_to_nowhere_is_not_saved() -> None:
+    dog = Watchdog(0, limits=NO_LIMITS, device="cuda")
+    feed(dog, step_line(1), 1)
+    # what Megatron begins without --save when a loss is NaN, before it fails
+    line = "saving checkpoint at iteration       3 to None in torch_dist format"
+    assert feed(dog, line, 2) is Stage.TRAINING
+
+
 def test_training_that_ends_before_its_last_step_is_done_when_megatron_says_so() -> None:
     dog = Watchdog(0, limits=NO_LIMITS, device="cuda")
     feed(dog, step_line(3), 1)
@@ -91,3 +107,17 @@ def test_slow_steps_make_training_patient() -> None:
     feed(dog, step_line(2), 100)
     assert dog.check(599) is None
     assert dog.check(600) == Alarm(stage=Stage.TRAINING, silent_seconds=500)
+
+
+def test_a_line_is_waited_for_as_long_as_the_steps_up_to_it_take() -> None:
+    limits: dict[Stage, float | None] = dict.fromkeys(Stage, 30.0)
+    many = {Stage.TRAINING: 1000, Stage.EVALUATING: 500}
+    dog = Watchdog(0, limits=limits, device="cuda", steps_a_line=many)
+    feed(dog, step_line(1, last=2000), 0)  # 0.1 s a step, the next line after 100 s
+    assert dog.check(100) is None
+    assert dog.check(200) == Alarm(stage=Stage.TRAINING, silent_seconds=200)
+    feed(dog, "Evaluating on 8000 samples", 200)
+    assert dog.check(299) is None
+    assert dog.check(300) == Alarm(stage=Stage.EVALUATING, silent_seconds=100)
+    feed(dog, "saving checkpoint at iteration       1 to /c", 300)
+    assert dog.check(330) is not None

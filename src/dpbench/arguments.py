@@ -51,10 +51,11 @@ def collect_flags(
     own = {name.removeprefix("--"): value for name, value in config.megatron.items()}
     check_own_flags(config)
     training = config.training.model_dump(exclude=NOT_A_FLAG)
+    batch = ("micro_batch_size", "global_batch_size")
     flags: dict[str, FlagValue] = {
         **section_flags(config.model.model_dump(exclude={"max_position_embeddings"})),
         "max-position-embeddings": config.model.max_position_embeddings or config.model.seq_length,
-        **section_flags(training | {"global_batch_size": numbers.global_batch_size}),
+        **section_flags(training | {name: getattr(numbers, name) for name in batch}),
         **section_flags(config.parallel.model_dump()),
         "data-path": data.prefix,
         "data-cache-path": data.cache,

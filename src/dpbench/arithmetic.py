@@ -41,12 +41,10 @@ def work_out(config: Config, gpus: int, *, train_tokens: int | None = None) -> A
 
     Errors: ConfigError when the GPUs cannot share the model or the batch evenly.
     """
-    training, parallel = config.training, config.parallel
+    parallel = config.parallel
     data_parallel_size = divide_gpus(config, gpus)
-    unit = training.micro_batch_size * data_parallel_size
-    batch = training.global_batch_size or unit * (training.micro_batches_per_step or 1)
-    if batch % unit:
-        raise uneven_batch(config, batch, data_parallel_size)
+    micro, batch = share_batch(config, data_parallel_size)
+    unit = micro * data_parallel_size
     steps, samples = count_steps(config, batch)
     sizes = {
         "tensor": parallel.tensor_model_parallel_size,
@@ -57,7 +55,7 @@ def work_out(config: Config, gpus: int, *, train_tokens: int | None = None) -> A
     return Arithmetic(
         gpus=gpus,
         data_parallel_size=data_parallel_size,
-        micro_batch_size=training.micro_batch_size,
+        micro_batch_size=micro,
         micro_batches_per_step=batch // unit,
         global_batch_size=batch,
         steps=steps,
@@ -77,20 +75,40 @@ def divide_gpus(config: Config, gpus: int) -> int:
     return gpus // size
 
 
-def uneven_batch(config: Config, batch: int, data_parallel_size: int) -> ConfigError:
-    """Return the error about a batch that the GPUs cannot share, naming the nearest they can."""
-    micro = config.training.micro_batch_size
-    unit = micro * data_parallel_size
+def share_batch(config: Config, data_parallel_size: int) -> tuple[int, int]:
+    """Return the micro and the global batch size, each by its key or by what the others leave.
+
+    Errors: ConfigError when the GPUs cannot share the batch evenly.
+    """
+    training = config.training
+    batch, passes = training.global_batch_size, training.micro_batches_per_step
+    micro = training.micro_batch_size
+    if batch is None:
+        micro = micro or 1
+        return micro, micro * data_parallel_size * (passes or 1)
+    name, factor = ("micro_batch_size", micro) if micro else ("micro_batches_per_step", passes or 1)
+    if batch % (factor * data_parallel_size):
+        raise uneven_batch(config, batch, data_parallel_size, name, factor)
+    return micro or batch // (factor * data_parallel_size), batch
+
+
+def uneven_batch(
+    config: Config, batch: int, data_parallel_size: int, name: str, factor: int
+) -> ConfigError:
+    """Return the error about a batch that the GPUs cannot share, naming the nearest they can.
+
+    `name` is the key that gives their `factor`.
+    """
+    unit = factor * data_parallel_size
     below, above = batch // unit * unit, (batch // unit + 1) * unit
     near = f"{below} or {above}" if below else str(above)
     message = (
-        f"{batch} is not divisible by micro_batch_size {micro} "
-        f"x data parallel size {data_parallel_size}"
+        f"{batch} is not divisible by {name} {factor} x data parallel size {data_parallel_size}"
     )
     fitting = [
-        size for size in range(1, min(micro, 4096)) if batch % (size * data_parallel_size) == 0
+        size for size in range(1, min(factor, 4096)) if batch % (size * data_parallel_size) == 0
     ]
-    other = f"micro_batch_size {fitting[-1]}" if fitting else "another GPU count"
+    other = f"{name} {fitting[-1]}" if fitting else "another GPU count"
     return config.error("training.global_batch_size", message, hint=f"use {near}, or {other}")
 
 

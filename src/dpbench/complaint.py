@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from dpbench.attribute_texts import attribute_texts
 from dpbench.errors import ConfigError
 from dpbench.yaml_source import Document, Keys
 
@@ -53,7 +54,11 @@ def explain(keys: Keys, problem: ErrorDetails, model: type[BaseModel]) -> tuple[
     if kind == "missing":
         return f"{dotted} is missing", f"add {dotted}" + doc_of(keys, model)
     if kind in ("both_given", "none_given"):
-        one, other = problem["ctx"]["one"], problem["ctx"]["other"]
+        one, other, *rest = problem["ctx"]["names"]
+        if rest:
+            names = f"{one}, {other} and {rest[0]}"
+            hint = f"leave one out, for example --set {dotted}.{rest[0]}=null"
+            return f"{dotted}: {names} are all given", hint
         both = f"{one} and {other} are both given"
         neither = f"neither {one} nor {other} is given"
         return f"{dotted}: {both if kind == 'both_given' else neither}", f"give {one} or {other}"
@@ -120,9 +125,11 @@ def known_keys(section: Sequence[str], model: type[BaseModel]) -> list[str]:
 
 def doc_of(keys: Sequence[str], model: type[BaseModel]) -> str:
     """Return what a key means, in parentheses; empty when nothing is written about it."""
-    field = field_of(keys, model)
-    text = field.description if field else None
-    return f" ({text.rstrip('.')[0].lower()}{text.rstrip('.')[1:]})" if text else ""
+    section = field_of(keys[:-1], model)
+    owner = section.annotation if section else model
+    text = attribute_texts(owner).get(keys[-1], "") if isinstance(owner, type) else ""
+    text = " ".join(text.split()).rstrip(".")
+    return f" ({text[0].lower()}{text[1:]})" if text else ""
 
 
 def suggest_key(keys: Keys, model: type[BaseModel]) -> str:

@@ -6,16 +6,25 @@ Keys of `model` and `training` carry the names of Megatron's own arguments, with
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from dpbench.attribute_texts import attribute_texts
 from dpbench.complaint import cut, describe
 from dpbench.errors import ConfigError
 from dpbench.named_configs import find_config
-from dpbench.yaml_source import MAX_DEPTH, Document, parse_value, quote_environment, read_document
+from dpbench.yaml_source import (
+    MAX_DEPTH,
+    Document,
+    Dumper,
+    parse_value,
+    quote_environment,
+    read_document,
+)
 
 LARGEST = 2**31 - 1
 """Megatron keeps counts and seeds in 32-bit integers."""
@@ -25,21 +34,17 @@ NonNegative = Annotated[float, Field(ge=0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Text = Annotated[str, Field(min_length=1)]
 FlagName = Annotated[str, Field(pattern=r"^(--)?[A-Za-z0-9][A-Za-z0-9_-]*$")]
-EITHER_OR = (("global_batch_size", "micro_batches_per_step"), ("train_iters", "train_samples"))
-"""Pairs of keys under `training` of which exactly one is given."""
+BATCH = ("micro_batch_size", "global_batch_size", "micro_batches_per_step")
+"""Keys under `training` of which exactly two are given; the third follows."""
+LENGTH = ("train_iters", "train_samples")
+"""Keys under `training` of which exactly one is given."""
 FlagValue = bool | int | float | str | list[str | int | float] | None
 
 
 class Section(BaseModel):
     """A part of the configuration: frozen, strictly typed, no unknown keys, no NaN or infinity."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-    )
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class Model(Section):
@@ -67,17 +72,18 @@ class Training(Section):
     model_config = ConfigDict(
         json_schema_extra={
             "allOf": [
-                {"anyOf": [{"required": [one]}, {"required": [other]}]} for one, other in EITHER_OR
+                {"anyOf": [{"required": list(given)} for given in combinations(keys, count)]}
+                for keys, count in ((BATCH, 2), (LENGTH, 1))
             ]
         }
     )
 
-    micro_batch_size: Count
-    """Samples a GPU takes in one forward and backward pass."""
+    micro_batch_size: Count | None = None
+    """Samples a GPU takes in one pass; what the other two leave to each GPU when left out."""
     global_batch_size: Count | None = None
     """Samples a step takes on all GPUs together; the same at every GPU count (strong scaling)."""
     micro_batches_per_step: Count | None = None
-    """Instead of global_batch_size: passes of each GPU a step, at any GPU count (weak scaling)."""
+    """Passes of each GPU a step, at any GPU count: weak scaling, or strong with a global batch."""
     train_iters: Count | None = None
     """Steps of the run."""
     train_samples: Count | None = None
@@ -104,13 +110,20 @@ class Training(Section):
 
     @model_validator(mode="after")
     def check_pairs(self) -> Self:
-        """Refuse both or none of two keys that say the same thing."""
-        for one, other in EITHER_OR:
-            given = [name for name in (one, other) if getattr(self, name) is not None]
-            if len(given) != 1:
-                kind = "both_given" if given else "none_given"
-                raise PydanticCustomError(kind, "{one}, {other}", {"one": one, "other": other})
+        """Refuse keys that say the same thing twice or leave it open."""
+        for keys, count in ((BATCH, 2), (LENGTH, 1)):
+            missing = [name for name in keys if getattr(self, name) is None]
+            given = len(keys) - len(missing)
+            if given > count:
+                raise wrong_pair("both_given", *keys)
+            if given < count:
+                raise wrong_pair("none_given", *missing[-2:])
         return self
+
+
+def wrong_pair(kind: Literal["both_given", "none_given"], *names: str) -> Exception:
+    """Return the error about keys of which one is to be given, or of three one to be left out."""
+    return PydanticCustomError(kind, "{names}", {"names": names})
 
 
 class Data(Section):
@@ -156,6 +169,8 @@ class Launch(Section):
     """A Megatron-LM checkout; the installed package when left out."""
     master_port: Annotated[int, Field(ge=1, le=65535)] | None = None
     """Rendezvous port; a free one when left out."""
+    allow_busy: bool = False
+    """Train although somebody else uses the GPUs; the run says so."""
     cpu_threads: Count = 1
     """Threads of one process on CPU, so that a process stands for a device."""
 
@@ -190,7 +205,16 @@ class Checks(Section):
     min_efficiency: Annotated[float, Field(gt=0, le=1)] = 0.8
     """Least scaling efficiency (speedup / ratio of GPU counts) that passes."""
     max_final_loss: Annotated[float, Field(gt=0)] | None = None
-    """The last logged loss must not be above this; no such gate when left out."""
+    """The loss at the end, the median of the last 3 lines, must not be above this; no such gate
+    when left out."""
+    min_gpu_utilization: Annotated[float, Field(gt=1, le=100)] | None = None
+    """Least utilisation of the GPUs while the run is steady, the median in percent; 80 is usual.
+    No such gate when left out."""
+    max_loss_difference: Annotated[float, Field(gt=0, le=1)] = 0.005
+    """Most that the losses of the arms may differ at the same step, as a share: the median over a
+    third of the run."""
+    max_skipped_share: Annotated[float, Field(ge=0, le=1)] = 0.02
+    """Most updates, as a share, that may be skipped after fp16 has found its loss scale."""
 
 
 class Config(Section):
@@ -283,12 +307,17 @@ def set_value(document: Document, override: str) -> None:
 def dump_config(config: Config) -> str:
     """Return the resolved configuration as YAML that `load_config` accepts."""
     values = quote_environment(config.model_dump(mode="json"))
-    return yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
+    return yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True)
 
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a configuration file, for editors."""
     schema = Config.model_json_schema()
+    parts = {section.__name__: section for section in Section.__subclasses__()}
+    for name, part in [("Config", schema), *schema["$defs"].items()]:
+        for key, text in attribute_texts(parts[name]).items():
+            described = {"description": text, **part["properties"][key]}
+            part["properties"][key] = dict(sorted(described.items()))
     schema["properties"]["megatron"]["additionalProperties"] = False
     dialect = "https://json-schema.org/draft/2020-12/schema"
     return {"$schema": dialect, **schema, "title": "dpbench configuration"}

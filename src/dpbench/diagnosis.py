@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import math
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import takewhile
 from pathlib import Path
 
 from dpbench.error_events import Event, read_events, read_suspect_lines
-from dpbench.errors import SetupError
+from dpbench.errors import SetupError, hint_for_reading
 from dpbench.known_problems import HANGS, TABLE, Found, Problem, Text, Weight
-from dpbench.log import Log, Step, parse_stream, read_log
-from dpbench.results import LOG_FILE, RUN_FILE, read_run
+from dpbench.log import Log, Steps, open_log, parse_stream, read_log
+from dpbench.log.spans import line_lengths
+from dpbench.results import CONFIG_FILE, LOG_FILE, RUN_FILE, hint_for_other, read_run
+from dpbench.steady import describe_nan
 
+BATCH_KEY = re.compile(
+    r"^  (micro_batch_size|global_batch_size|micro_batches_per_step): (\d+)$", re.MULTILINE
+)
+"""What config.yaml of a run folder sets of the batch."""
 WARNING = re.compile(r"^(?:WARNING\b|\[W|W\d{4} |.*\b\w*Warning: )")
 SHOWN_CHARACTERS = 300
 
@@ -61,6 +65,7 @@ def diagnose(
     the file count. Errors: OSError.
     """
     unknown, matches = collect(read_suspect_lines(path, most_bytes))
+    facts = known_facts(path, log)
     causes = [match for match in matches if match.weight is Weight.CAUSE]
     if unknown:
         # what the same process said after its first error may name the cause; another's may not
@@ -71,7 +76,7 @@ def diagnose(
             or match.event.rank in (None, unknown.rank)
         ]
     if causes:
-        return explain_match(causes[0], log)
+        return explain_match(causes[0], facts)
     if unknown:
         return Diagnosis(
             error=unknown.error[:SHOWN_CHARACTERS],
@@ -80,16 +85,16 @@ def diagnose(
         )
     first = {match.weight: match for match in reversed(matches)}
     if Weight.SIGN in first:
-        return explain_match(first[Weight.SIGN], log)
+        return explain_match(first[Weight.SIGN], facts)
     if by_signal := explain_signal(exit_code):
         return by_signal
     if Weight.CONSEQUENCE in first:
         match = first[Weight.CONSEQUENCE]
         if match.row.name == "interrupted" and log.training_done:
             return explain_hang("exiting")
-        return explain_match(match, log)
+        return explain_match(match, facts)
     if Weight.WITHOUT_STEP in first and not log.steps:
-        return explain_match(first[Weight.WITHOUT_STEP], log)
+        return explain_match(first[Weight.WITHOUT_STEP], facts)
     return explain_figures(log)
 
 
@@ -148,12 +153,23 @@ def first_match(text: str) -> tuple[Problem, dict[str, str]] | None:
     return None
 
 
-def explain_match(match: Match, log: Log) -> Diagnosis:
+def known_facts(path: Path, log: Log) -> dict[str, str]:
+    """Return what a fix needs of the arguments and of the configuration beside the log."""
+    facts = {}
+    if micro_batch_size := log.arguments.get("micro_batch_size"):
+        facts["micro_batch_size"] = micro_batch_size
+    try:
+        with open_log(path.with_name(CONFIG_FILE)) as file:
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return facts
+    return facts | {f"set_{key}": value for key, value in BATCH_KEY.findall(text)}
+
+
+def explain_match(match: Match, facts: Mapping[str, str]) -> Diagnosis:
     """Fill in a row's cause and fix."""
     event = match.event
-    found = match.groups | {"text": "\n".join(event.lines)}
-    if micro_batch_size := log.arguments.get("micro_batch_size"):
-        found["micro_batch_size"] = micro_batch_size
+    found = {**match.groups, **facts, "text": "\n".join(event.lines)}
     return Diagnosis(
         name=match.row.name,
         cause=fill(match.row.cause, found),
@@ -186,42 +202,31 @@ def explain_hang(stage: str, seconds: float | None = None) -> Diagnosis:
 
 
 def explain_figures(log: Log) -> Diagnosis | None:
-    """Return a problem that the steps show: updates all skipped, or a loss that became NaN."""
+    """Return a problem that the steps show: most updates skipped, or a loss that is no number.
+
+    What is no number is decided where a verdict decides it, in describe_nan().
+    """
     steps = log.steps
     if not steps:
         return None
-    if all(step.skipped for step in steps) and len(steps) > 1:
-        skipped = sum(step.skipped for step in steps)
+    skipped = sum(step.skipped for step in steps)
+    updates = sum(line_lengths(steps.column("number")))
+    if skipped > updates / 2 and len(steps) > 1:
         return Diagnosis(
             name="all-skipped",
-            cause=f"every logged interval skipped updates ({skipped} in all): fp16 gradients "
-            "overflow until the loss scale fits, and nothing is learned before",
+            cause=f"{skipped} of {updates} updates were skipped: fp16 gradients overflow until the "
+            "loss scale fits, and nothing is learned before",
             fix="train longer, use bf16 (--set precision=bf16), or --set "
             "megatron.initial-loss-scale=65536",
         )
-    bad = list(takewhile(has_nan, reversed(steps)))
-    good = len(steps) - len(bad)
-    tells_loss = any(step.loss is not None for step in steps)
-    if not bad or not (tells_loss or has_nan_gradient(bad[0])):
+    sentence = describe_nan(Steps.of(steps))
+    if not sentence:
         return None
-    last_good = f"; the last good loss is {steps[good - 1].loss:.4g}" if good else ""
     return Diagnosis(
         name="nan-loss",
-        cause=f"the loss is NaN or missing from step {bad[-1].number} on{last_good}",
+        cause=f"the training broke down: {sentence}",
         fix="lower training.lr, lengthen the warm-up, or use bf16 instead of fp16",
     )
-
-
-def has_nan(step: Step) -> bool:
-    """Tell whether a step's loss is NaN; Megatron leaves it out then, and its counters stay 0."""
-    if step.loss is None:
-        return not step.skipped or step.nan > 0
-    return math.isnan(step.loss) or step.nan > 0
-
-
-def has_nan_gradient(step: Step) -> bool:
-    """Tell whether a step says that its gradient is NaN."""
-    return step.grad_norm is not None and math.isnan(step.grad_norm)
 
 
 def explain_file(path: Path) -> tuple[Diagnosis | None, Log]:
@@ -232,13 +237,16 @@ def explain_file(path: Path) -> tuple[Diagnosis | None, Log]:
     """
     file = path / LOG_FILE if path.is_dir() else path
     run = read_run(path) if (path / RUN_FILE).is_file() else None
+    if path.is_dir() and not file.exists():
+        lacks = f"no {LOG_FILE}" if run else f"neither {RUN_FILE} nor {LOG_FILE}"
+        raise SetupError(f"{path}: {lacks} in it", hint=hint_for_other(path))
     recorded = run.diagnosis if run else None
     try:
-        with file.open("rb") as stream:
+        with open_log(file) as stream:
             log = parse_stream(stream)
         diagnosis = Diagnosis(**recorded.model_dump()) if recorded else diagnose(file, log)
     except OSError as error:
-        hint = "give a run folder of dpbench or a log of Megatron"
+        hint = hint_for_reading(error, "give a run folder of dpbench or a log of Megatron")
         raise SetupError(f"{file}: {error.strerror}", hint=hint) from None
     if diagnosis is None and run and run.status == "interrupted":
         stopped = run.problem or "dpbench itself was killed"
@@ -261,7 +269,7 @@ def render_diagnosis(diagnosis: Diagnosis) -> str:
 def render_health(log: Log) -> str:
     """Return what a log without a problem says."""
     last = log.steps[-1]
-    ended = (
-        "" if log.training_done or last.number >= last.last else "; it ends there, without error"
-    )
-    return f"no problem found: {last.number} of {last.last} steps logged{ended}\n"
+    steps = f"{last.number} of {last.last} steps logged"
+    if log.training_done or last.number >= last.last:
+        return f"no problem found: {steps}\n"
+    return f"no error, but it ends early: {steps} (still running, killed, out of time or disk?)\n"

@@ -17,7 +17,7 @@ WORDS = (
     *("no longer", "divisible", "rampup", "in use", "No space", "loss scale", "NaN", "wget"),
     *("iteration", "loaded checkpoint", ">> '--exit", "Watchdog", "imeout", "imed out", "onnect"),
     *("No route", "Broken", "ot supported", "permitted", "Duplicate", "fallen", "nccl"),
-    *("CANCELLED", "LIMIT"),
+    *("CANCELLED", "LIMIT", "dpbench: "),
 )
 """Every line that matters has one of these; any other is skipped at once."""
 STEP = re.compile(r"\biteration\s+\d+/\s*\d+ \|")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+READABLE = "make it readable: chmod +r for a file, chmod +rx for a folder, or ask its owner"
+
 
 class DpbenchError(Exception):
     """A failure with its fix; `cli.main` prints both and exits with `exit_code`."""
@@ -22,6 +24,11 @@ def one_line(text: str) -> str:
     'a\\nb'
     """
     return "".join(one if one.isprintable() else repr(one)[1:-1] for one in text)
+
+
+def hint_for_reading(error: OSError, otherwise: str) -> str:
+    """Return the fix for what could not be read; what is forbidden has a fix of its own."""
+    return READABLE if isinstance(error, PermissionError) else otherwise
 
 
 class ConfigError(DpbenchError):

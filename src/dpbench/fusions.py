@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dpbench.config import Config, FlagValue
 from dpbench.megatron import is_installed
+
+GRAPH_FLAGS = (
+    "cuda-graph-impl cuda-graph-modules cuda-graph-scope cuda-graph-warmup-steps "
+    "optimizer-cuda-graph enable-cuda-graph external-cuda-graph"
+).split()
+OVERLAP_FLAGS = ("overlap-grad-reduce", "overlap-param-gather")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +60,24 @@ def fusion_flags(config: Config, installed: Installed) -> dict[str, FlagValue]:
         and (is_local or not installed.transformer_engine),
         "no-masked-softmax-fusion": not installed.masked_softmax,
     }
+
+
+def left_out(
+    flags: Mapping[str, FlagValue], device: str, data_parallel_size: int
+) -> dict[str, str]:
+    """Return the flags that have no meaning here, and why.
+
+    So one configuration serves a GPU and a CPU, one GPU and many.
+    """
+    reasons: dict[str, str] = {}
+    for name, value in flags.items():
+        if value in (None, False, "none"):
+            continue
+        if device == "cpu" and name.replace("_", "-") in GRAPH_FLAGS:
+            reasons[name] = "a CPU has no CUDA graphs"
+        if data_parallel_size == 1 and name.replace("_", "-") in OVERLAP_FLAGS:
+            reasons[name] = "there is nothing to overlap without data parallelism"
+    return reasons
 
 
 def check_installed(config: Config, installed: Installed) -> None:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import csv
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from pathlib import Path
-from statistics import median
+
+from dpbench.log import open_log
 
 GPU_FILE = "gpu.csv"
 TIME_COLUMNS = ("seconds", "unix_seconds", "time", "timestamp")
 """The first of these that the file has: numbers in seconds, or dates of ISO 8601."""
+
+LONGEST_LINE = 10_000
+BEYOND = 1e15
+"""No time, count or power is as large; sums and squares of what is smaller stay finite."""
+NUMBERS = (
+    "utilization_percent memory_used_mib power_watts sm_clock_mhz temperature_celsius "
+    "foreign_processes foreign_utilization_percent"
+).split()
+"""The columns that are fields of GpuPoint by the same name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,36 +35,79 @@ class GpuPoint:
     utilization_percent: float | None
     memory_used_mib: float | None
     power_watts: float | None
+    step: int | None = None
+    """The last step that was logged then; None before the first, and in a record without it."""
+    sm_clock_mhz: float | None = None
+    temperature_celsius: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    foreign_processes: float | None = None
+    """Processes on it that are not of the run."""
+    foreign_utilization_percent: float | None = None
 
 
 def read_gpu_record(path: Path) -> tuple[GpuPoint, ...]:
     """Return the samples in a file; empty when there is none, rows that are cut are left out."""
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        state = path.stat()
     except OSError:
         return ()  # the record is optional
-    rows = csv.DictReader(text.replace("\0", "").splitlines(), skipinitialspace=True)
-    column = next((name for name in TIME_COLUMNS if name in (rows.fieldnames or ())), None)
-    points = [point for row in rows if column and (point := read_row(row, column))]
-    start = min((point.seconds for point in points), default=0.0)
-    return tuple(
-        GpuPoint(**{**vars(point), "seconds": point.seconds - start})
-        for point in sorted(points, key=lambda point: (point.index, point.seconds))
-    )
+    return parse_record(path.absolute(), state.st_mtime_ns, state.st_size)
 
 
-def read_row(row: Mapping[str, str | None], time_column: str) -> GpuPoint | None:
-    """Return the sample of a row; None when it lacks time or GPU."""
-    seconds, index = read_time(row.get(time_column) or ""), read_number(row.get("index"))
-    if seconds is None or index is None:
+@lru_cache(maxsize=64)
+def parse_record(path: Path, changed_ns: int, size: int) -> tuple[GpuPoint, ...]:
+    """Return the samples of a file in a state: a report asks several times for a long record."""
+    try:
+        with open_log(path) as file:
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ()
+    rows = list_rows(text.replace("\0", "").splitlines())
+    names = next(rows, [])
+    column = next((name for name in TIME_COLUMNS if name in names), None)
+    if column is None:
+        return ()
+    place = names.index(column)
+    timed = [
+        (seconds, row)
+        for row in rows
+        if len(row) > place and (seconds := read_time(row[place])) is not None
+    ]
+    start = min((seconds for seconds, _ in timed), default=0.0)
+    named = ((seconds - start, dict(zip(names, row, strict=False))) for seconds, row in timed)
+    points = [point for seconds, row in named if (point := read_row(row, seconds))]
+    return tuple(sorted(points, key=lambda point: (point.index, point.seconds)))
+
+
+def list_rows(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the fields of each line, by itself: a quotation mark left open takes no other along."""
+    for line in lines:
+        if '"' not in line and line.strip() and len(line) < LONGEST_LINE:
+            yield [field.lstrip(" ") for field in line.split(",")]
+        elif line.strip() and len(line) < LONGEST_LINE:
+            yield next(csv.reader([line], skipinitialspace=True))
+
+
+def read_row(row: Mapping[str, str], seconds: float) -> GpuPoint | None:
+    """Return the sample of a row; None when it lacks the GPU."""
+    index = read_number(row.get("index"))
+    if index is None:
         return None
+    step = read_number(row.get("step"))
     return GpuPoint(
         seconds=seconds,
         index=int(index),
-        utilization_percent=read_number(row.get("utilization_percent")),
-        memory_used_mib=read_number(row.get("memory_used_mib")),
-        power_watts=read_number(row.get("power_watts")),
+        step=None if step is None else int(step),
+        throttle_reasons=read_reasons(row.get("throttle_reasons")),
+        **{name: read_number(row.get(name)) for name in NUMBERS},
     )
+
+
+def read_reasons(text: str | None) -> tuple[str, ...] | None:
+    """Return the parts of `one+other`; None for what is missing or unknown ("?")."""
+    if text is None or text.strip() == "?":
+        return None
+    return tuple(part for part in text.strip().split("+") if part)
 
 
 def read_time(text: str) -> float | None:
@@ -68,31 +121,11 @@ def read_time(text: str) -> float | None:
 
 
 def read_number(text: str | None) -> float | None:
-    """Return a finite number; None for anything else."""
+    """Return a number that something here can be; None for anything else."""
+    if not text:
+        return None
     try:
-        value = float(text or "")
+        value = float(text)
     except ValueError:
         return None
-    return value if math.isfinite(value) else None
-
-
-def peak_memory_mib(points: Iterable[GpuPoint]) -> float | None:
-    """Return the most memory that any GPU had in use."""
-    return max(
-        (point.memory_used_mib for point in points if point.memory_used_mib is not None),
-        default=None,
-    )
-
-
-def usual_utilization_percent(points: Sequence[GpuPoint]) -> float | None:
-    """Return the median from the first to the last moment at which a GPU had work."""
-    busy = [point.seconds for point in points if point.utilization_percent]
-    if not busy:
-        return None
-    first, last = min(busy), max(busy)
-    values = [
-        point.utilization_percent
-        for point in points
-        if point.utilization_percent is not None and first <= point.seconds <= last
-    ]
-    return median(values)
+    return value if abs(value) < BEYOND else None  # NaN is not

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from dpbench.errors import SetupError
 from dpbench.gpu_record import GPU_FILE, GpuPoint, read_gpu_record
-from dpbench.log import Log, Step, parse_stream, read_log
+from dpbench.log import Log, Step, open_log, parse_stream, read_log
+from dpbench.log.spans import line_lengths
 from dpbench.results import COMMAND_FILE, CONFIG_FILE, LOG_FILE, Run, read_run
 from dpbench.runs import LoggedRun, measure_run
 from dpbench.steady import find_steady_state
@@ -28,6 +29,10 @@ class Interval:
     step_time_ms: float
     samples_per_second: float | None
     loss: float | None
+    samples: int | None
+    """Consumed up to its end."""
+    skipped: int
+    """Updates skipped in it."""
     left_out: str | None
     """Why it does not count; None when it does."""
 
@@ -59,6 +64,8 @@ class History:
     @property
     def gpus(self) -> int | None:
         """GPUs, or processes on CPU."""
+        if self.measured:
+            return self.measured.gpus
         return self.run.gpus if self.run else self.log.world_size
 
     @property
@@ -69,14 +76,17 @@ class History:
         return "finished" if self.log.training_done else "end not in the log"
 
 
-def read_history(path: Path) -> History:
-    """Read a run folder of dpbench, or a bare log. Errors: SetupError when it is neither."""
+def read_history(path: Path, *, gpus: int | None = None) -> History:
+    """Read a run folder of dpbench, or a bare log. Errors: SetupError when it is neither.
+
+    `gpus` serves logs that do not tell on how many they ran.
+    """
     run = read_run(path) if path.is_dir() else None
     log_path = path / LOG_FILE if run else path
     log = read_any_log(log_path) if run else read_log(path)
     measured, problem, hint = None, None, None
     try:
-        measured = measure_run(path, run, log)
+        measured = measure_run(path, run, log, gpus=gpus)
     except SetupError as error:
         problem, hint = str(error).removeprefix(f"{path}: "), error.hint
         if run and run.status != "finished":
@@ -88,7 +98,7 @@ def read_history(path: Path) -> History:
         measured=measured,
         problem=problem,
         hint=hint,
-        intervals=list_intervals(log, measured.throughput.global_batch_size if measured else None),
+        intervals=list_intervals(log, measured),
         config=read_text(path / CONFIG_FILE) if run else None,
         command=read_text(path / COMMAND_FILE) if run else None,
         gpu_record=read_gpu_record(path / GPU_FILE) if run else (),
@@ -99,31 +109,34 @@ def read_history(path: Path) -> History:
 def read_any_log(path: Path) -> Log:
     """Read the log of a run folder, which may have no step or not even be there."""
     try:
-        with path.open("rb") as file:
+        with open_log(path) as file:
             return parse_stream(file)
     except OSError:
         return Log()
 
 
-def list_intervals(log: Log, batch: int | None = None) -> tuple[Interval, ...]:
+def list_intervals(log: Log, measured: LoggedRun | None = None) -> tuple[Interval, ...]:
     """Return every line of a log, with the reason for those that do not count.
 
-    `batch` is the global batch size that the run was measured with; the log's own by default.
+    `measured` is the run that was measured from it, if any, with its global batch size and what
+    its GPUs tell of disturbances.
     """
     steps: Sequence[Step] = log.steps
     if not steps:
         return ()
+    batch = measured.throughput.global_batch_size if measured else None
     batch = batch or steps[-1].global_batch_size or log.facts.global_batch_size
-    state = find_steady_state(log.steps, batch or 0, finished=log.training_done)
+    masked = measured.disturbance.masked if measured else None
+    state = find_steady_state(log.steps, batch or 0, finished=log.training_done, masked=masked)
     kept = set(state.kept)
-    found, before = [], 0
+    lengths = line_lengths(state.steps.column("number"))
+    found = []
     for place, step in enumerate(steps):
         reason = None
         if place not in kept:
             ranges = (one for one in state.dropped if one.first <= step.number <= one.last)
             reason = next(ranges).reason
-        length = min(state.interval, step.number - before)
-        before = step.number
+        length = lengths[place]
         size = step.global_batch_size or batch
         found.append(
             Interval(
@@ -132,6 +145,8 @@ def list_intervals(log: Log, batch: int | None = None) -> tuple[Interval, ...]:
                 step_time_ms=step.step_time_ms,
                 samples_per_second=size / step.step_time_ms * 1e3 if size else None,
                 loss=step.loss,
+                samples=step.consumed_samples or (step.number * size if size else None),
+                skipped=step.skipped,
                 left_out=reason,
             )
         )
@@ -141,7 +156,8 @@ def list_intervals(log: Log, batch: int | None = None) -> tuple[Interval, ...]:
 def read_text(path: Path) -> str | None:
     """Return a file of a run folder; None when there is none that can be read."""
     try:
-        return path.read_text(encoding="utf-8", errors="replace")
+        with open_log(path) as file:
+            return file.read().decode("utf-8", "replace")
     except OSError:
         return None
 
@@ -149,7 +165,7 @@ def read_text(path: Path) -> str | None:
 def read_end(path: Path) -> str:
     """Return the last lines of a log."""
     try:
-        with path.open("rb") as file:
+        with open_log(path) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - END_BYTES))
             text = file.read().decode("utf-8", "replace")
     except OSError:

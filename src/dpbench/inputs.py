@@ -9,7 +9,7 @@ from dpbench.arguments import DataFlags
 from dpbench.config import Config
 from dpbench.data.dataset import Dataset, check_split, open_dataset
 from dpbench.errors import SetupError
-from dpbench.gpu import gpu_names
+from dpbench.gpu import VISIBLE, gpu_names
 
 
 def choose_device(config: Config, gpus: int, notes: list[str] | None) -> str:
@@ -50,8 +50,12 @@ def missing_gpus(gpus: int) -> tuple[str, str] | None:
         return None
     if present:
         return f"--gpus {gpus}, but {present} visible here", f"give --gpus {present} or less"
+    setting, all_of_them = os.environ.get(VISIBLE), len(gpu_names({}))
+    if setting is not None and all_of_them:
+        what = f"{VISIBLE}={setting!r} leaves none of {all_of_them} GPU(s)"
+        return what, "give numbers, or UUIDs as nvidia-smi -L shows them, each once; or unset it"
     hint = (
-        "try dpbench run --config demo-cpu, a small model for CPU; "
+        "try --config demo-cpu, a small model for CPU; "
         "--device cpu trains this one on CPU, which takes hours"
     )
     return "no NVIDIA GPU is visible here", hint
@@ -64,14 +68,16 @@ def taken[Fact](of_gpus: list[Fact], gpus: int, first_gpu: int) -> list[Fact]:
 
 
 def pin_gpus(gpus: int, first_gpu: int, device: str) -> dict[str, str]:
-    """Return CUDA_VISIBLE_DEVICES for a run that shall not start at the first visible GPU."""
+    """Return CUDA_VISIBLE_DEVICES for a run that does not start at the first visible GPU."""
     if device == "cpu" or not first_gpu:
         return {}
-    setting = os.environ.get("CUDA_VISIBLE_DEVICES")
-    entries = [entry.strip() for entry in (setting or "").split(",") if entry.strip()]
     present = len(gpu_names())
+    if not present or first_gpu % present == 0:  # the first again: as the runs that started there
+        return {}
+    setting = os.environ.get(VISIBLE)
+    entries = [entry.strip() for entry in (setting or "").split(",") if entry.strip()]
     visible = entries[:present] or [str(index) for index in range(present)]
-    return {"CUDA_VISIBLE_DEVICES": ",".join(taken(visible, gpus, first_gpu))}
+    return {VISIBLE: ",".join(taken(visible, gpus, first_gpu))}
 
 
 def find_dataset(config: Config, notes: list[str] | None) -> Dataset | None:
@@ -93,7 +99,7 @@ def find_dataset(config: Config, notes: list[str] | None) -> Dataset | None:
             "--data-cache-path and the epochs are not known"
         )
         return None
-    check_split(dataset, config.data.split)
+    check_split(dataset.documents, config.data.split)
     return dataset
 
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 from dpbench.flag_history import VALUES, find_change
 
 Found = Mapping[str, str]
-"""The groups of a pattern, and `micro_batch_size` where the log says it."""
+"""The groups of a pattern, `micro_batch_size` where the log says it, and the batch keys that the
+configuration beside the log sets, as `set_micro_batch_size` and so on."""
 Text = str | Callable[[Found], str]
 
 
@@ -52,12 +53,27 @@ def smaller_micro_batch(found: Found) -> str:
         return f"the micro batch is 1 already: shorten the sequence, {rest[5:]}"
     if not now:
         return f"halve --micro-batch-size until it fits (the global batch can stay), {rest}"
-    sizes = [str(now >> shift) for shift in range(1, now.bit_length())]
+    passes = int(found.get("set_micro_batches_per_step") or 0)
+    sizes = [now >> shift for shift in range(1, now.bit_length())]
+    if passes:
+        sizes = [size for size in sizes if not passes * now % size]
+    changes = [halve(found, size, passes * now // size) for size in sizes]
+    then = "".join(f", then {change.rpartition('=')[2]}" for change in changes[1:])
+    if passes and "set_micro_batch_size" in found:
+        then = ""  # two values each
     return (
-        f"--set training.micro_batch_size={sizes[0]}"
-        + "".join(f", then {size}" for size in sizes[1:])
-        + f" (now {now}; the global batch can stay), or --on-oom retry; {rest}"
+        f"{changes[0]}{then} (micro batch now {now}; the global batch can stay), or --on-oom "
+        f"retry; {rest}"
     )
+
+
+def halve(found: Found, size: int, passes: int) -> str:
+    """Return the options for a micro batch size by the keys that the configuration sets."""
+    by_size = f"--set training.micro_batch_size={size}"
+    by_passes = f"--set training.micro_batches_per_step={passes}"
+    if not passes:
+        return by_size
+    return f"{by_size} {by_passes}" if "set_micro_batch_size" in found else by_passes
 
 
 def nearest_batches(found: Found) -> str:
@@ -130,13 +146,21 @@ HANGS = {
     ),
     "exiting": (
         "the training is finished, and the process does not exit",
-        "known with --cuda-graph-impl full_iteration on several GPUs (NCCL waits for a CUDA graph "
-        "that nothing frees): the figures count; --cuda-graph-impl local does not do it",
+        "known of a checkout's own script with --cuda-graph-impl full_iteration on several GPUs "
+        "(NCCL waits for a CUDA graph that nothing frees): the figures count; the script of "
+        "dpbench, without --megatron, frees it",
     ),
 }
 """Stage of a run -> cause and fix when it says nothing for too long."""
 
 TABLE = [
+    # --- refused by dpbench's own programs in the training process
+    Problem(
+        "not-served",
+        r"^dpbench: (?P<what>[^\n]+ (?:does not serve|serves|makes its own|names) [^;\n]+)",
+        "{what}",
+        "leave that out, or train without the layer specification: --set megatron.spec=null",
+    ),
     # --- memory of the GPU and of the host
     Problem(
         "cuda-oom",
@@ -444,10 +468,16 @@ TABLE = [
     # --- checkpoints and disk
     Problem(
         "disk-full",
-        r"\[Errno (?:28|122)\]|No space left on device|Disk quota exceeded"
+        r"\[Errno (?:27|28|122)\]|No space left on device|Disk quota exceeded"
         r"|PytorchStreamWriter failed writing|inline_container\.cc:\d+\] \. unexpected pos",
         "the disk is full, or the quota on it",
         "make room, or write elsewhere (--save, --data-cache-path, --runs)",
+    ),
+    Problem(
+        "index-cache",
+        r"EOFError: No data left in file|EOF: reading (?:magic|array)|mmap length is greater than",
+        "a file of the dataset's index cache is cut off: a run was killed while it wrote it",
+        "remove the folder of --data-cache-path (index-cache beside the dataset) and start again",
     ),
     Problem(
         "read-only",
@@ -650,7 +680,7 @@ def oom_detail(found: Found) -> str:
         f" (GPU {gpu[1]}" if gpu else "",
         f", {total[1] or total[2]}" if gpu and total else "",
         ")" if gpu else "",
-        f" when it wanted {wanted[1]} more" if wanted else "",
+        f", {wanted[1]} more did not fit" if wanted else "",
     ]
     return "".join(parts)
 

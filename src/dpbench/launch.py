@@ -13,15 +13,17 @@ from dpbench.arguments import collect_flags, render_arguments
 from dpbench.arithmetic import Arithmetic, train_share, work_out
 from dpbench.config import Config
 from dpbench.data.dataset import Dataset
-from dpbench.fusions import check_installed, find_installed
-from dpbench.gpu import gpu_capabilities
+from dpbench.fusions import check_installed, find_installed, left_out
+from dpbench.gpu import BUS_ORDER, gpu_capabilities
 from dpbench.inputs import choose_device, data_flags, find_dataset, pin_gpus, taken
 from dpbench.meaning import check_meaning, check_precision
 from dpbench.megatron import CHILD, Megatron, extension_suffix, find_megatron
 from dpbench.options import load_options
-from dpbench.process import check_port
+from dpbench.port import check_port
+from dpbench.results import Kind
 
 FEW_LINES = 5
+PROFILER = "profile_steps.py"
 NOT_INHERITED = (
     "RANK LOCAL_RANK WORLD_SIZE LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT "
     "NVTE_FLASH_ATTN NVTE_FUSED_ATTN NVTE_UNFUSED_ATTN MAKEFLAGS"
@@ -47,6 +49,7 @@ class Launch:
     command: tuple[str, ...]
     environment: Mapping[str, str]
     """What is set on top of the inherited environment."""
+    kind: Kind = "measured"
 
     def full_environment(self) -> dict[str, str]:
         """Return the whole environment of the command."""
@@ -78,7 +81,14 @@ def not_inherited() -> list[str]:
     return [*NOT_INHERITED, *(name for name in sorted(os.environ) if name.startswith(prefixes))]
 
 
-def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0, on_paper: bool = False) -> Launch:
+def plan_launch(
+    config: Config,
+    *,
+    gpus: int,
+    first_gpu: int = 0,
+    on_paper: bool = False,
+    kind: Kind = "measured",
+) -> Launch:
     """Check everything that a run needs and return it ready to start; nothing is written.
 
     `first_gpu` counts among the visible GPUs, beyond the last it starts over. On paper, GPUs and
@@ -92,16 +102,20 @@ def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0, on_paper: bool
     installed = find_installed(device)
     check_installed(config, installed)
     if device == "cuda":
-        check_precision(config, taken(gpu_capabilities(), gpus, first_gpu))
+        found = taken(gpu_capabilities(), gpus, first_gpu)
+        check_precision(config, [capability for capability in found if capability])
     dataset = find_dataset(config, notes if on_paper else None)
     numbers = work_out(config, gpus, train_tokens=train_tokens(config, dataset))
     flags = collect_flags(config, data_flags(config, dataset), numbers, installed)
+    without = left_out(flags, device, numbers.data_parallel_size)
+    flags = {name: value for name, value in flags.items() if name not in without}
     table = load_options(megatron)
     arguments, rewritten = render_arguments(flags, config, table, megatron.version)
     if config.launch.master_port and not on_paper:
         check_port(config.launch.master_port)
     port = config.launch.master_port or 0  # 0: whatever is free when the run starts
     script = [str(CHILD / "on_cpu.py")] if device == "cpu" else []
+    script += [str(CHILD / PROFILER)] if kind == "profile" else []
     return Launch(
         config=config,
         gpus=gpus,
@@ -109,10 +123,16 @@ def plan_launch(config: Config, *, gpus: int, first_gpu: int = 0, on_paper: bool
         megatron=megatron,
         dataset=dataset,
         numbers=numbers,
-        notes=(*notes, *rewritten, *few_lines(config, numbers)),
+        notes=(
+            *notes,
+            *(f"--{name}: left out: {why}" for name, why in without.items()),
+            *rewritten,
+            *few_lines(config, numbers),
+        ),
         command=(*launcher(gpus, port), *script, str(megatron.script), *arguments),
         environment=environment(config, gpus, device, megatron, port)
         | pin_gpus(gpus, first_gpu, device),
+        kind=kind,
     )
 
 
@@ -142,6 +162,7 @@ def launcher(gpus: int, port: int) -> list[str]:
         sys.executable, "-m", "torch.distributed.run",
         "--nnodes=1", f"--nproc-per-node={gpus}", "--rdzv-backend=c10d",
         f"--rdzv-endpoint=127.0.0.1:{port}", "--local-addr=127.0.0.1",
+        "--log-dir=/dev/null",  # else torchrun leaves a folder in /tmp behind
     ]  # fmt: skip
 
 
@@ -169,6 +190,7 @@ def environment(
         variables["MAKEFLAGS"] = f"-- LIBEXT={extension_suffix()}"
     if device == "cuda":  # torchrun sets it to 1 for several processes; so does the baseline get it
         variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")
+        variables |= BUS_ORDER
     if device == "cpu":
         variables |= {
             "CUDA_VISIBLE_DEVICES": "",

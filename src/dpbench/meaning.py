@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbench.arithmetic import divide_gpus, work_out
+from dpbench.arithmetic import divide_gpus, share_batch, work_out
 from dpbench.config import Config
 
 MAX_INCREMENTS = 1000
@@ -146,13 +146,13 @@ def check_ramp_up(config: Config, gpus: int, version: str) -> None:
         message = "Megatron ramps up only in a run that is counted in train_samples"
         raise config.error(key, message, hint=f"give train_samples, or {leave_out}")
     size = divide_gpus(config, gpus)
-    unit = training.micro_batch_size * size
-    batch = training.global_batch_size or unit * (training.micro_batches_per_step or 1)
+    micro, batch = share_batch(config, size)
+    unit = micro * size
     for name, value in (("start", start), ("increment", increment)):
         if value % unit:
             message = (
                 f"{name} {value} is impossible on {gpus} GPUs: not divisible by micro_batch_size "
-                f"{training.micro_batch_size} x data parallel size {size}"
+                f"{micro} x data parallel size {size}"
             )
             near = (value // unit + 1) * unit
             raise config.error(key, message, hint=f"use {near}, or {leave_out}")

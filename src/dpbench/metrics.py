@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median, quantiles
 
 from dpbench.errors import SetupError
@@ -17,14 +18,23 @@ from dpbench.steady import (
     Status,
     SteadyState,
     find_steady_state,
+    sort_findings,
 )
 
-__all__ = ["MIN_INTERVALS", "Dropped", "Finding", "Status", "Throughput", "measure"]
+__all__ = [
+    "MIN_INTERVALS",
+    "Dropped",
+    "Finding",
+    "Status",
+    "Throughput",
+    "find_batch",
+    "measure",
+]
 
 HINTS = {
     Status.NAN: "mend the training first: a lower learning rate, or bf16 instead of fp16",
     Status.ALL_SKIPPED: "train longer, until fp16 has found its loss scale, or use bf16",
-    Status.TOO_FEW: "train longer, or log more often: --set training.log_interval=5",
+    Status.TOO_FEW: "train longer",
 }
 """What to do when there is no figure."""
 
@@ -67,17 +77,23 @@ class Throughput:
         return self.findings[0].sentence if self.findings else "steady after start-up"
 
     @property
-    def spread(self) -> float:
-        """Distance of the quartiles of the step time over its median."""
-        fast, slow = self.step_time_ms_quartiles
-        return (slow - fast) / self.step_time_ms
-
-    @property
     def samples_per_second_quartiles(self) -> tuple[float, float]:
         """Lower and upper quartile of the samples a second."""
         fast, slow = self.step_time_ms_quartiles
         scale = self.global_batch_size * 1e3
         return scale / slow, scale / fast
+
+    def counted(self, ends: Sequence[int]) -> set[int]:
+        """Return those of the logged steps whose interval counts."""
+        lasts = [dropped.last for dropped in self.dropped]
+        places = ((end, bisect_left(lasts, end)) for end in ends)
+        return {
+            end for end, place in places if place == len(lasts) or end < self.dropped[place].first
+        }
+
+    def with_findings(self, findings: Sequence[Finding]) -> Throughput:
+        """Return the same figures with further findings."""
+        return replace(self, findings=sort_findings([*self.findings, *findings]))
 
 
 def measure(
@@ -93,16 +109,25 @@ def measure(
     of find_steady_state(). Errors: SetupError when there is no step, no batch size is known, or
     fewer than MIN_INTERVALS intervals remain, the sentence of the status as its message.
     """
+    batch = find_batch(steps, global_batch_size)
+    state = find_steady_state(steps, batch, finished=finished, masked=masked)
+    if len(state.kept) < MIN_INTERVALS:
+        hint = HINTS[state.status]
+        if state.status is Status.TOO_FEW and state.interval > 1:
+            hint += f", or log more often: --set training.log_interval={state.interval // 2}"
+        raise SetupError(state.sentence, hint=hint)
+    return summarize(state)
+
+
+def find_batch(steps: Sequence[Step], global_batch_size: int | None) -> int:
+    """Return the samples a step at the end of a run. Errors: SetupError when that is unknown."""
     if not steps:
         raise SetupError("the log has no step", hint="give the log of the last rank")
     batch = steps[-1].global_batch_size or global_batch_size or implied_batch(steps)
     if not batch:
         hint = "the log needs 'global batch size' in its lines or in its argument dump"
         raise SetupError("the batch size is not in the log", hint=hint)
-    state = find_steady_state(steps, batch, finished=finished, masked=masked)
-    if len(state.kept) < MIN_INTERVALS:
-        raise SetupError(state.sentence, hint=HINTS[state.status])
-    return summarize(state)
+    return batch
 
 
 def summarize(state: SteadyState) -> Throughput:
@@ -110,7 +135,7 @@ def summarize(state: SteadyState) -> Throughput:
     table, all_times = state.steps, state.steps.column("step_time_ms")
     times = [all_times[place] for place in state.kept]
     lower, middle, upper = quantiles(times, n=4, method="inclusive")
-    spans = state.spans()
+    spans = state.spans
     fastest = sorted(zip(times, spans, strict=True))[: math.ceil(len(times) / 4)]
     losses = [loss for loss in table.main_losses() if loss != ABSENT and not math.isnan(loss)]
     return Throughput(

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+import signal
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from dpbench.diagnosis import Diagnosis, diagnose, explain_figures, explain_hang
+from dpbench.disturbance import measure_log
 from dpbench.errors import DpbenchError, TrainingError
+from dpbench.gpu_record import GpuPoint
 from dpbench.log import Log
-from dpbench.metrics import measure
 from dpbench.process import Ended
 from dpbench.results import LOG_FILE, Problem, Results, Status
 from dpbench.watchdog import Stage
@@ -33,6 +36,7 @@ class Outcome:
     did_not_exit: bool = False
     stopped_by: str | None = None
     notes: list[str] = field(default_factory=list)
+    gpu_record: Sequence[GpuPoint] = ()
 
     def fields(self) -> dict[str, Any]:
         """Return what run.json says about it."""
@@ -41,6 +45,7 @@ class Outcome:
             "status": self.status,
             "finished": datetime.now().astimezone(),
             "exit_code": self.exit_code,
+            "signal": self.stopped_by or name_signal(self.exit_code),
             "problem": self.problem,
             "diagnosis": found
             and Problem(
@@ -54,7 +59,7 @@ class Outcome:
             "stage": self.stage.value if self.stage else None,
             "did_not_exit": self.did_not_exit,
             "notes": self.notes,
-            "results": summarize(self.log),
+            "results": summarize(self.log, self.gpu_record),
         }
 
     def error(self, folder: Path) -> TrainingError:
@@ -94,6 +99,14 @@ def judge_end(ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: boo
     if figures := explain_figures(log):
         outcome.notes.append(f"{figures.cause}; {figures.fix}")
     return outcome
+
+
+def name_signal(exit_code: int | None) -> str | None:
+    """Return the name of the signal that an exit status stands for; None for any other status."""
+    try:
+        return signal.Signals((exit_code or 0) - 128).name
+    except ValueError:
+        return None
 
 
 def reached_the_end(log: Log) -> bool:
@@ -149,13 +162,13 @@ def list_notes(ended: Ended) -> list[str]:
     return [f"a process {what}: {process}" for what, found in told.items() for process in found]
 
 
-def summarize(log: Log) -> Results | None:
-    """Return the figures of a log; rates are None when too few intervals are left."""
+def summarize(log: Log, record: Sequence[GpuPoint]) -> Results | None:
+    """Return the figures of a run; rates are None when too few intervals are left."""
     if not log.steps:
         return None
     losses = [step.loss for step in log.steps if step.loss is not None]
     try:
-        throughput = measure(log.steps, finished=log.training_done)
+        throughput, _ = measure_log(log, record)
     except DpbenchError:
         throughput = None
     return Results(

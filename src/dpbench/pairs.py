@@ -3,7 +3,10 @@
 The rate of a run is that of its fastest quarter of intervals: what disturbs a run only adds time,
 and adds it to whole stretches of intervals, so that intervals of one run are not independent and a
 confidence interval from one run would be false. Runs are: with two pairs or more the logarithms of
-the ratios are treated as normal, with one-sided 95 % bounds of Student's t.
+the ratios are treated as normal. Few pairs say little about their own spread, so what recorded runs
+showed counts as much as PRIOR_WEIGHT further pairs (a scaled inverse chi-squared prior: Gelman et
+al., Bayesian Data Analysis, section 3.2). Each bound is Student's at 97.5 %, so that the one that
+holds after whichever of bench.LOOKS holds with 95 %; scripts/calibrate shows how often it does.
 """
 
 from __future__ import annotations
@@ -11,16 +14,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, variance
 
 from dpbench.metrics import Throughput
 
-T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
-"""95 % quantiles of Student's t for 1, 2, ... degrees of freedom."""
-NORMAL95 = 1.812
-"""Used beyond the table: never narrower than the truth."""
-LEAST_SD = 0.05
-"""Runs spread by at least 5 %: a few pairs that happen to agree must not give a tiny interval."""
+PRIOR_SD = 0.09
+"""What the logarithms of the ratios spread by in recorded pairs of runs: scripts/calibrate."""
+PRIOR_WEIGHT = 2
+"""Degrees of freedom: a few pairs that happen to agree must not give a tiny interval."""
+T975 = (3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145)
+"""97.5 % quantiles of Student's t for two pairs (3 degrees of freedom with the prior), three, ...
+
+Beyond the table the last: never narrower than the truth.
+"""
 
 Pair = tuple[Throughput, Throughput]
 
@@ -48,9 +54,11 @@ def estimate_speedup(pairs: Sequence[Pair]) -> Estimate:
 
 def estimate_logs(logs: Sequence[float]) -> Estimate:
     """Return the estimate for the logarithms of two or more ratios."""
-    freedom = len(logs) - 1
-    quantile = T95[freedom - 1] if freedom <= len(T95) else NORMAL95
-    margin = quantile * max(stdev(logs), LEAST_SD) / math.sqrt(len(logs))
+    quantile = T975[min(len(logs) - 2, len(T975) - 1)]
+    freedom = PRIOR_WEIGHT + len(logs) - 1
+    seen = (len(logs) - 1) * variance(logs)
+    spread = math.sqrt((PRIOR_WEIGHT * PRIOR_SD**2 + seen) / freedom)
+    margin = quantile * spread / math.sqrt(len(logs))
     middle = fmean(logs)
     return Estimate(
         speedup=math.exp(middle),

@@ -7,11 +7,9 @@ import json
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
@@ -22,6 +20,7 @@ import psutil
 
 from dpbench.errors import SetupError
 from dpbench.interrupts import STOP_SIGNALS
+from dpbench.mark import MARK, new_mark
 from dpbench.watchdog import Alarm
 
 GUARD = Path(__file__).parent / "child" / "guard.py"
@@ -32,8 +31,6 @@ TICK_SECONDS = 0.5
 CHUNK_BYTES = 1 << 16
 LINE_BYTES = 1 << 16
 """A line is cut here for whoever reads it; the log keeps it whole."""
-MARK = "DPBENCH_RUN"
-"""Environment variable that every process of a run carries."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,14 +60,18 @@ def run(
     log_path: Path,
     on_line: Callable[[str], None],
     on_tick: Callable[[], Alarm | None],
+    on_start: Callable[[], None] = lambda: None,
+    mark: str | None = None,
 ) -> Ended:
     """Run a command under the guard; write its output to log_path and give on_line each line.
 
+    All processes of it carry `mark` in their environment, one of new_mark() when left out.
+    on_start is called once the command is on its way, which so need not wait for what that does.
     on_tick is called twice a second; when it returns an alarm and no output is waiting, the stacks
     of all processes go to the log and the command is stopped. SIGINT, SIGTERM and SIGHUP stop it
     too, a second one at once. Errors: SetupError when the log cannot be written; nothing is left.
     """
-    mark = uuid.uuid4().hex
+    mark = mark or new_mark()
     report, report_end = os.pipe()
     arguments = [sys.executable, str(GUARD), str(GRACE_SECONDS), str(report_end), *command]
     with stop_requests() as requests, log_path.open("wb", buffering=0) as log:
@@ -86,6 +87,7 @@ def run(
         os.close(report_end)
         output = Output(guard, log, on_line)
         try:
+            on_start()
             alarm, log_bytes = supervise(guard, output, requests, on_tick)
         except BaseException:
             guard.terminate()
@@ -103,18 +105,33 @@ def run(
     )
 
 
-def capture(command: Sequence[str], *, timeout_seconds: float) -> tuple[int, bytes, str]:
+def capture(
+    command: Sequence[str],
+    *,
+    timeout_seconds: float,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[int, bytes, str]:
     """Run a short program that asks for nothing; return its status, output and error text.
 
-    Status 124 when it had to be stopped at the time limit.
+    Status 124 when it had to be stopped at the time limit, with what it started.
     """
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_seconds
-        )
-    except subprocess.TimeoutExpired:
-        return 124, b"", f"no answer within {timeout_seconds:.0f} seconds"
-    return done.returncode, done.stdout, done.stderr.decode("utf-8", "replace")
+    with subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as child:
+        try:
+            output, errors = child.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            return 124, b"", f"no answer within {timeout_seconds:.0f} seconds"
+        except BaseException:
+            os.killpg(child.pid, signal.SIGKILL)
+            raise
+    return child.returncode, output, errors.decode("utf-8", "replace")
 
 
 class Output:
@@ -263,14 +280,3 @@ def stop_requests() -> Iterator[Requests]:
             signal.signal(number, handler)
         os.close(wake)
         os.close(wake_end)
-
-
-def check_port(port: int) -> None:
-    """Refuse a rendezvous port that somebody listens on. Errors: SetupError."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("", port))
-        except OSError as error:
-            hint = "choose another launch.master_port, or leave it out for a free one"
-            raise SetupError(f"port {port}: {error.strerror}", hint=hint) from None

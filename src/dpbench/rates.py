@@ -53,36 +53,43 @@ class Rates:
     mfu: float | None
     """Model FLOP/s over the bf16 peak of the GPU (PaLM, arXiv:2204.02311, appendix B), a ratio."""
     samples_per_joule: float | None
+    """By the energy that Megatron prints, else by the mean power of the GPUs."""
 
 
 def derive_rates(
-    throughput: Throughput, log: Log, *, gpus: int | None = None, gpu_name: str | None = None
+    throughput: Throughput,
+    log: Log,
+    *,
+    gpus: int | None = None,
+    gpu_name: str | None = None,
+    watts: float | None = None,
 ) -> Rates:
-    """Return the rates of a run from its median step time; `gpus` defaults to the log's count."""
+    """Return the rates of a run from its median step time; `gpus` defaults to the log's count.
+
+    `watts` is the mean power of all its GPUs together.
+    """
     ranks, length = gpus or log.world_size, log.sequence_length
     printed, energy = throughput.tokens_per_second_per_gpu, throughput.energy_per_gpu_joules
     rate = throughput.samples_per_second
     tokens = rate * length if length else printed * ranks if printed and ranks else None
     flops = model_flops_per_sample(log.arguments, log.facts.padded_vocabulary)
+    if length != log.facts.sequence_length:
+        flops = None  # samples were shorter than the dump says
     tflops = rate * flops / ranks / 1e12 if flops and ranks else None
     peak = bf16_peak_tflops(gpu_name) if gpu_name else None
     if log.facts.precision not in (None, "bf16", "fp16"):
         peak = None  # fp32 runs on other units
     best = tflops or throughput.tflops_per_gpu
-    step_joules = energy * ranks if energy and ranks else None
+    samples_per_joule = throughput.experienced_samples_per_second / watts if watts else None
+    if energy and ranks:
+        samples_per_joule = throughput.global_batch_size / (energy * ranks)
     return Rates(
         tokens_per_second=tokens,
         tflops_per_gpu=tflops,
         logged_tflops_per_gpu=throughput.tflops_per_gpu,
         mfu=best / peak if best and peak else None,
-        samples_per_joule=throughput.global_batch_size / step_joules if step_joules else None,
+        samples_per_joule=samples_per_joule,
     )
-
-
-def logged_tokens_per_second(log: Log) -> float | None:
-    """Return the tokens a second that the last step prints, for a log without a batch size."""
-    printed = log.steps[-1].tokens_per_second_per_gpu if log.steps else None
-    return printed * log.world_size if printed and log.world_size else None
 
 
 def model_flops_per_sample(
@@ -129,4 +136,6 @@ def count(arguments: Mapping[str, str], name: str) -> int | None:
 def bf16_peak_tflops(gpu_name: str) -> float | None:
     """Return the dense bf16 peak of a GPU in TFLOP/s; None for one that is not in the table."""
     name = re.sub(r"[-_]", " ", gpu_name).upper()
+    if " MIG " in name:  # a part of a GPU has a part of its peak
+        return None
     return next((peak for key, peak in BF16_PEAK_TFLOPS.items() if re.search(key, name)), None)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import pairwise
-from statistics import median, mode
+from statistics import median
 
 from dpbench.log import Step, Steps
+from dpbench.log.spans import line_lengths, usual_interval
 from dpbench.log.steps import ABSENT
 
 MIN_INTERVALS = 3
@@ -32,6 +32,7 @@ class Status(StrEnum):
     OK = "ok"
     INCOMPLETE = "incomplete"
     DRIFTING = "drifting"
+    DISTURBED = "disturbed"
     TOO_FEW = "too few intervals"
     ALL_SKIPPED = "all skipped"
     NAN = "NaN"
@@ -54,6 +55,8 @@ class Dropped:
     first: int
     last: int
     reason: str
+    intervals: int = field(default=1, compare=False)
+    """How many neighbours with the same reason it stands for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +69,8 @@ class SteadyState:
     interval: int
     """Steps from one line of the log to the next."""
     kept: Sequence[int]
+    spans: Sequence[int]
+    """How many steps each of them is the mean of."""
     dropped: tuple[Dropped, ...]
     findings: tuple[Finding, ...]
     """The worst first; empty when all is well."""
@@ -80,11 +85,6 @@ class SteadyState:
         """The worst finding in words."""
         return self.findings[0].sentence if self.findings else "steady after start-up"
 
-    def spans(self) -> list[int]:
-        """Return how many steps each kept interval is the mean of."""
-        numbers = self.steps.column("number")
-        return [min(self.interval, int(numbers[place] - numbers[place - 1])) for place in self.kept]
-
 
 def find_steady_state(
     steps: Sequence[Step],
@@ -98,43 +98,44 @@ def find_steady_state(
     `masked` gives the reason to leave out the interval that ends with a step, for disturbances seen
     by other means. `finished` says that the run ended as it should before its last step.
     """
-    table = steps if isinstance(steps, Steps) else Steps.of(steps)
+    table = Steps.of(steps)
     numbers = table.column("number")
-    gaps = [int(later - one) for one, later in pairwise(numbers)]
-    interval = mode(gaps) if gaps else 1
+    interval, lengths = usual_interval(numbers), line_lengths(numbers)
     reasons: dict[int, str] = {}
-    for place, reason in list_reasons(table, batch, interval, masked or {}):
+    for place, reason in list_reasons(table, lengths, batch, masked or {}):
         reasons.setdefault(place, reason)
     times = table.column("step_time_ms")
-    drop_start_up(times, numbers, gaps, interval, reasons)
+    drop_start_up(times, numbers, interval, reasons)
     kept = array("q", (place for place in range(len(table)) if place not in reasons))
     return SteadyState(
         steps=table,
         batch=batch,
         interval=interval,
         kept=kept,
-        dropped=tuple(merge_dropped(numbers, reasons)),
-        findings=tuple(
-            sorted(
-                list_findings(table, interval, kept, finished),
-                key=lambda finding: list(Status).index(finding.status),
-                reverse=True,
-            )
-        ),
+        spans=[lengths[place] for place in kept],
+        dropped=tuple(merge_dropped(numbers, lengths, reasons)),
+        findings=sort_findings(list_findings(table, lengths, interval, kept, finished)),
     )
 
 
+def sort_findings(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return findings, the worst first."""
+    return tuple(sorted(findings, key=lambda one: list(Status).index(one.status), reverse=True))
+
+
 def list_reasons(
-    steps: Steps, batch: int, interval: int, masked: Mapping[int, str]
+    steps: Steps, lengths: Sequence[int], batch: int, masked: Mapping[int, str]
 ) -> Iterator[tuple[int, str]]:
     """Yield the intervals that cannot count whatever their time is, each with the reason."""
     batches, skipped = steps.column("global_batch_size"), steps.column("skipped")
-    numbers = steps.column("number")
+    numbers, tokens = steps.column("number"), steps.column("sequence_length")
     for place in range(len(steps)):
         if batches[place] not in (ABSENT, batch):
             yield place, f"batch size {batches[place]:.0f}, still ramping up"
+        if tokens[place] not in (ABSENT, tokens[-1]):
+            yield place, f"sequence length {tokens[place]:.0f}, not {tokens[-1]:.0f} as at the end"
         if skipped[place] > 0:
-            span = min(interval, int(numbers[place])) if place else max(int(skipped[place]), 1)
+            span = lengths[place] if place else max(int(skipped[place]), 1)
             if skipped[place] > FEW_SKIPPED * span:
                 yield place, f"{skipped[place]:.0f} of {span} updates skipped"
         if masked and (reason := masked.get(int(numbers[place]))):
@@ -144,7 +145,6 @@ def list_reasons(
 def drop_start_up(
     times: Sequence[float],
     numbers: Sequence[float],
-    gaps: Sequence[int],
     interval: int,
     reasons: dict[int, str],
 ) -> None:
@@ -162,7 +162,8 @@ def drop_start_up(
         reasons[0] = "start-up" if numbers[0] <= interval else "how it began is not in the log"
     if len(times) < 2:
         return
-    first_is_extra = gaps[0] < interval or (numbers[0] == 1 and gaps[0] > 1)
+    gap = numbers[1] - numbers[0]
+    first_is_extra = gap < interval or (numbers[0] == 1 and gap > 1)
     mean_of_two = (times[0] + usual) / 2
     if first_is_extra:
         reasons[1] = f"its time includes step {numbers[0]:.0f}"
@@ -187,37 +188,39 @@ def count_slow_start(times: Sequence[float]) -> int:
     return count
 
 
-def merge_dropped(numbers: Sequence[float], reasons: Mapping[int, str]) -> Iterator[Dropped]:
+def merge_dropped(
+    numbers: Sequence[float], lengths: Sequence[int], reasons: Mapping[int, str]
+) -> Iterator[Dropped]:
     """Yield what was dropped; neighbours with the same reason become one."""
-    open_since, last_place, open_reason = 0, -2, ""
+    runs: list[list[int]] = []
     for place in sorted(reasons):
-        reason = reasons[place]
-        if place != last_place + 1 or reason != open_reason:
-            if open_reason:
-                yield Dropped(first=open_since, last=int(numbers[last_place]), reason=open_reason)
-            open_reason = reason
-            open_since = int(numbers[place - 1]) + 1 if place else int(numbers[0])
-            if reason.startswith("its time") and place == 1:
-                open_since = int(numbers[0])
-        last_place = place
-    if open_reason:
-        yield Dropped(first=open_since, last=int(numbers[last_place]), reason=open_reason)
+        if runs and place == runs[-1][-1] + 1 and reasons[place] == reasons[runs[-1][-1]]:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    for places in runs:
+        reason, start = reasons[places[0]], places[0]
+        first = int(numbers[start - 1] if start else numbers[0] - lengths[0]) + 1
+        if reason.startswith("its time") and start == 1:
+            first = int(numbers[0])
+        last = int(numbers[places[-1]])
+        yield Dropped(first=first, last=last, reason=reason, intervals=len(places))
 
 
 def list_findings(
-    steps: Steps, interval: int, kept: Sequence[int], finished: bool
+    steps: Steps, lengths: Sequence[int], interval: int, kept: Sequence[int], finished: bool
 ) -> Iterator[Finding]:
     """Yield what speaks against a figure."""
     numbers, skipped = steps.column("number"), steps.column("skipped")
     if sentence := describe_nan(steps):
         yield Finding(status=Status.NAN, sentence=sentence)
-    spans = [1.0, *(min(interval, number) for number in numbers[1:])]
+    spans = [1, *lengths[1:]]
     if all(count >= span for count, span in zip(skipped, spans, strict=True)):
         sentence = f"the update of every logged step was skipped, up to step {numbers[-1]:.0f}"
         yield Finding(status=Status.ALL_SKIPPED, sentence=sentence)
     if len(kept) < MIN_INTERVALS:
-        sentence = f"start-up leaves {len(kept)} of {len(steps)} logged intervals"
-        yield Finding(status=Status.TOO_FEW, sentence=f"{sentence}, and {MIN_INTERVALS} are needed")
+        sentence = f"{len(kept)} of {len(steps)} logged intervals count, {MIN_INTERVALS} are needed"
+        yield Finding(status=Status.TOO_FEW, sentence=sentence)
     if change := find_drift([steps.column("step_time_ms")[place] for place in kept]):
         word = "rises" if change > 0 else "falls"
         sentence = f"the step time {word} by {abs(change):.0%} from the first third to the last"
@@ -229,11 +232,27 @@ def list_findings(
 
 
 def describe_nan(steps: Steps) -> str | None:
-    """Return where a loss or gradient stopped being a number; None when none did.
+    """Return where a loss or gradient stopped being a number; None when none did."""
+    bad, good, word = find_broken(steps)
+    if not bad:
+        return None
+    numbers, losses = steps.column("number"), steps.main_losses()
+    first = int(numbers[bad[0] - 1]) + 1 if bad[0] else int(numbers[0])
+    if good > bad[-1]:
+        return f"{word} in {len(bad)} of {len(losses)} intervals, the first from step {first} on"
+    if good < 0:
+        return f"{word} from step {first} on, the first of the log"
+    before = f"the last loss was {losses[good]:.4g} at {numbers[good]:.0f}"
+    return f"{word} from step {first} on; {before}"
 
-    Megatron leaves the loss out of a record when it is NaN, and counts NaN steps only when it also
-    skips them, so a bf16 run shows a record without its loss and a grad norm of nan. NaN steps
-    before the first loss are fp16 looking for its loss scale.
+
+def find_broken(steps: Steps) -> tuple[list[int], int, str]:
+    """Return the places without a number, the last place with a good loss or -1, and a word.
+
+    The word is what the figures there are: "NaN", "infinite loss", or both. Megatron leaves the
+    loss out of a record when it is NaN, and counts NaN steps only when it also skips them, so a
+    bf16 run shows a record without its loss and a grad norm of nan. NaN steps before the first
+    loss are fp16 looking for its loss scale.
     """
     losses, norms = steps.main_losses(), steps.column("grad_norm")
     nan, skipped = steps.column("nan"), steps.column("skipped")
@@ -247,15 +266,13 @@ def describe_nan(steps: Steps) -> str | None:
             bad.append(place)
         elif loss != ABSENT:
             good = place
-    if not bad:
-        return None
-    numbers = steps.column("number")
-    first = int(numbers[bad[0] - 1]) + 1 if bad[0] else int(numbers[0])
-    if good > bad[-1]:
-        return f"NaN in {len(bad)} of {len(losses)} intervals, the first from step {first} on"
-    if good < 0:
-        return f"NaN from step {first} on, the first of the log"
-    return f"NaN from step {first} on; the last loss was {losses[good]:.4g} at {numbers[good]:.0f}"
+    return bad, good, name_broken(losses[place] for place in bad)
+
+
+def name_broken(losses: Iterable[float | None]) -> str:
+    """Return what losses that are no finite numbers are called; a missing one is taken for NaN."""
+    infinite = [loss == math.inf for loss in losses]
+    return " or ".join(["NaN"] * (not all(infinite)) + ["infinite loss"] * any(infinite))
 
 
 def find_drift(times: Sequence[float]) -> float | None:

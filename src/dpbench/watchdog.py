@@ -5,7 +5,6 @@ The clock is an argument, in seconds of any steady clock.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -41,8 +40,12 @@ MARKS = {
 """Text of a line -> the stage that begins with it. core_v0.4 to core_v0.19."""
 RETURNS = ("validation loss at iteration", "successfully saved checkpoint")
 """Text of a line that ends an evaluation or a checkpoint."""
+BEFORE_STEPS = (Stage.RENDEZVOUS, Stage.BUILDING, Stage.FIRST_STEP)
+"""What a line of rank 0 that comes later than a step of the last rank does not lead back to."""
 DONE = "[after training is done]"
-NOTABLE = re.compile("|".join(map(re.escape, (*MARKS, *RETURNS, DONE))))
+NOTABLE = (*MARKS, *RETURNS, DONE)
+NOWHERE = " to None"
+"""A checkpoint without --save, which Megatron begins, and fails at, when a loss is NaN."""
 
 SILENCE_SECONDS: Mapping[Stage, float] = {
     Stage.IMPORTING: 300.0,
@@ -58,6 +61,14 @@ SILENCE_SECONDS: Mapping[Stage, float] = {
 CPU_FACTOR = 4.0
 INTERVALS = 5.0
 """Training may be silent for as long as this many of its longest intervals."""
+LATE = 2.0
+"""Or for this many times what its steps up to the next line should take; so may an evaluation."""
+
+
+def silence_limit(stage: Stage, given: float | None, device: str) -> float:
+    """Return how long a stage may say nothing, in seconds: what is given, else its own."""
+    factor = CPU_FACTOR if device == "cpu" else 1.0
+    return SILENCE_SECONDS[stage] * factor if given is None else given
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,20 +82,29 @@ class Alarm:
 class Watchdog:
     """Follows one run."""
 
-    def __init__(self, now: float, *, limits: Mapping[Stage, float | None], device: str) -> None:
-        """Start at `now`. A limit of None is the stage's own, longer on CPU; 0 is no limit."""
-        factor = CPU_FACTOR if device == "cpu" else 1.0
-        given = {stage: limits.get(stage) for stage in Stage}
-        self._limits = {
-            stage: SILENCE_SECONDS[stage] * factor if limit is None else limit
-            for stage, limit in given.items()
-        }
+    def __init__(
+        self,
+        now: float,
+        *,
+        limits: Mapping[Stage, float | None],
+        device: str,
+        steps_a_line: Mapping[Stage, int] | None = None,
+    ) -> None:
+        """Start at `now`. A limit of None is the stage's own, longer on CPU; 0 is no limit.
+
+        `steps_a_line` tells after how many steps, or passes no longer than one, a stage says
+        something.
+        """
+        self._limits = {stage: silence_limit(stage, limits.get(stage), device) for stage in Stage}
         self.stage = Stage.IMPORTING
         self.done = False
         """Whether all steps are done; what follows is evaluation, saving, exit."""
         self._heard = now
         self._step_at: float | None = None
         self._longest_seconds = 0.0
+        self._steps_a_line = steps_a_line or {}
+        self._step_seconds = 0.0
+        """What each of the last steps took."""
 
     def read(self, line: str, step: Step | None, now: float) -> None:
         """Take a line, and the step that it reports if any."""
@@ -93,11 +113,14 @@ class Watchdog:
             if self._step_at is not None:
                 self._longest_seconds = max(self._longest_seconds, now - self._step_at)
             self._step_at = now
+            self._step_seconds = step.step_time_ms / 1e3
             self.done = self.done or step.number >= step.last
             self.stage = self._after()
-        elif mark := NOTABLE.search(line):
-            self.done = self.done or mark[0] == DONE
-            self.stage = MARKS.get(mark[0]) or self._after()
+        elif NOWHERE not in line and (mark := next((m for m in NOTABLE if m in line), None)):
+            self.done = self.done or mark == DONE
+            stage = MARKS.get(mark) or self._after()
+            if self._step_at is None or stage not in BEFORE_STEPS:
+                self.stage = stage
 
     def _after(self) -> Stage:
         """The stage when neither evaluation nor checkpoint is going on."""
@@ -107,9 +130,12 @@ class Watchdog:
     def limit_seconds(self) -> float:
         """How long the stage may be silent now; 0 is no limit."""
         limit = self._limits[self.stage]
-        if limit and self.stage is Stage.TRAINING:
-            return max(limit, INTERVALS * self._longest_seconds)
-        return limit
+        if not limit:
+            return limit
+        expected = LATE * self._steps_a_line.get(self.stage, 0) * self._step_seconds
+        if self.stage is Stage.TRAINING:
+            expected = max(expected, INTERVALS * self._longest_seconds)
+        return max(limit, expected)
 
     def check(self, now: float) -> Alarm | None:
         """Return an alarm when the run has been silent for too long."""

@@ -51,6 +51,19 @@ Loader.add_constructor(
 )  # decimal, whatever its first digit
 
 
+class Dumper(yaml.SafeDumper):
+    """PyYAML's safe dumper, which also quotes text that Loader would take for something else."""
+
+
+Dumper.yaml_implicit_resolvers = {
+    first: [
+        *yaml.SafeDumper.yaml_implicit_resolvers.get(first, []),
+        *Loader.yaml_implicit_resolvers.get(first, []),
+    ]
+    for first in {*yaml.SafeDumper.yaml_implicit_resolvers, *Loader.yaml_implicit_resolvers}
+}
+
+
 @dataclass
 class Document:
     """A mapping read from YAML and, for each path of keys, the place where it stands."""
@@ -87,9 +100,14 @@ def read_document(path: Path) -> Document:
 
     Errors: ConfigError for an unreadable file, a syntax error, a key given twice, too many values.
     """
+    return parse_document(read_text(path), path)
+
+
+def parse_document(text: str, path: Path) -> Document:
+    """Return what the text of a file says. Errors: those of read_document()."""
     document = Document(str(path), {})
     try:
-        data = Builder(read_text(path), document).read()
+        data = Builder(text, document).read()
     except yaml.YAMLError as error:
         raise ConfigError(explain(error, path), hint=hint_for(error)) from None
     except RecursionError:

@@ -2,9 +2,11 @@
 
 FAKE_MEGATRON says how, as words: `ok`; `hang STAGE`, where STAGE is importing, rendezvous,
 building, first-step, training, evaluating, saving or exiting; `oom N`, a micro batch above N is
-too large; `crash RANK`; `die SIGNAL`; `deaf`, SIGTERM is ignored; `family`, processes in sessions
-of their own; `flood MEGABYTES`; `noise`; `nothing`, a checkpoint that is finished; `nan`. Rank 0
-prints what Megatron prints on rank 0, the last rank the steps. Needs nothing but Python.
+too large; `crash RANK`; `die SIGNAL`; `deaf`, SIGTERM is ignored (also `deaf hang STAGE`);
+`family`, processes in sessions of their own; `flood MEGABYTES`, in lines of 949 bytes; `noise`;
+`nothing`, a checkpoint that is finished; `nan`. Rank 0 prints what Megatron prints on rank 0, the
+last rank the steps. What a rank prints it also writes to said.RANK in FAKE_SAID, where that is set,
+beside its DPBENCH_RUN. Needs nothing but Python.
 """
 
 import faulthandler
@@ -13,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 faulthandler.register(signal.SIGUSR2)
 RANK = int(os.environ.get("RANK", "0"))
@@ -31,23 +34,45 @@ def flag(name, default):
 def say(text, rank=0):
     """Print a line on one rank."""
     if rank == RANK:
-        print(text, flush=True)
+        put(f"{text}\n".encode())
+
+
+def put(data):
+    """Print bytes, and keep a copy of what has been printed."""
+    printed = 0
+    while printed < len(data):
+        printed += os.write(1, data[printed:])
+    if folder := os.environ.get("FAKE_SAID"):
+        with Path(folder, f"said.{RANK}").open("ab") as copy:
+            copy.write(data)
+
+
+def meet():
+    """Wait until every rank has come here, as in a collective."""
+    for rank in (RANK, *range(WORLD)):
+        file = Path(f".rank{rank}-of-{os.getppid()}")
+        if rank == RANK:
+            file.touch()
+        while not file.exists():
+            time.sleep(0.005)
 
 
 def begin(stage, line=None):
     """Print the line that begins a stage; stop there when asked to."""
     if line:
         say(line)
-    if MODE == "hang" and DETAIL[0] == stage:
+    if [MODE, *DETAIL][-2:] == ["hang", stage]:
         time.sleep(600)
 
 
 def fail(error, rank):
     """End a rank as an exception ends it; the others wait for it, as in a collective."""
+    if WORLD > 1:
+        meet()
     if rank != RANK:
         time.sleep(600)
     for line in ("Traceback (most recent call last):", '  File "train.py", line 1, in step', error):
-        print(f"[rank{RANK}]: {line}", file=sys.stderr, flush=True)
+        say(f"[rank{RANK}]: {line}", RANK)
     os._exit(1)
 
 
@@ -63,12 +88,12 @@ def misbehave(step):
             os.kill(os.getpid(), getattr(signal, DETAIL[0]))
         time.sleep(600)
     if MODE == "flood":
-        line = "a line that tells nothing, again and again, until the disk is full of it\n"
-        for _ in range(int(DETAIL[0]) * 1_000_000 // len(line)):
-            sys.stdout.write(line)
+        line = b"a line that tells nothing, again and again, until the disk is full of it; " * 13
+        line = line[:-2] + b"\n"
+        for _ in range(int(DETAIL[0])):
+            put(line * (1_000_000 // len(line)))
     if MODE == "noise":
-        sys.stdout.flush()
-        os.write(1, bytes(range(256)) * 1000 + b"\n")
+        put(bytes(range(256)) * 1000 + b"\n")
 
 
 def print_step(step, last):
@@ -86,11 +111,14 @@ def print_step(step, last):
 
 def main():
     """Go through the stages of a run."""
+    if folder := os.environ.get("FAKE_SAID"):
+        Path(folder, "run-mark").write_text(os.environ["DPBENCH_RUN"])
     if MODE == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if MODE == "family":
-        for program in (SLEEPER, DAEMON):
-            subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+        subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True)
+        # once this has ended its daemon is there
+        subprocess.run([sys.executable, "-c", DAEMON], start_new_session=True, check=True)
     micro, last = int(flag("--micro-batch-size", "1")), int(flag("--train-iters", "8"))
     begin("importing", "> Megatron-Core version .......... 0.19.0")
     say("------------------------ arguments ------------------------")

@@ -16,29 +16,36 @@ SIGKILL did not end either (a driver that hangs).
 
 import contextlib
 import ctypes
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
-
-import psutil
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 POLL_SECONDS = 0.05
 LEAVE_SECONDS = 2.0
 """What the processes below get to end by themselves once the command has ended."""
 KILL_SECONDS = 30.0
+MOST_TOLD = 10
+"""Processes in each list of the report, which has to fit into a pipe that nobody reads yet."""
 PY_SPY_SECONDS = 10
 END_OF_STACKS = "dpbench: end of stacks"
 STACK_SIGNAL = signal.SIGUSR2
 IGNORED = (signal.SIGINT, signal.SIGHUP)
 """A terminal's signals: dpbench takes these and decides."""
 libc = ctypes.CDLL(None)
+
+
+def import_the_rest():
+    """Import what is needed later and takes its time, while the command starts."""
+    global json, shutil, Path, psutil
+    import json
+    import shutil
+    from pathlib import Path
+
+    import psutil
 
 
 def descendants(command):
@@ -63,23 +70,29 @@ def describe(process):
     return f"pid {process.pid}"
 
 
-def wait_for_the_end(command, now):
+def few(found):
+    """Return the first descriptions, and how many there are besides."""
+    more = len(found) - MOST_TOLD
+    return [*found[:MOST_TOLD], f"{more} more"] if more > 0 else found
+
+
+def wait_for_the_end(command, word):
     """Give the processes below time to end by themselves; return those that do not."""
     deadline = time.monotonic() + LEAVE_SECONDS
-    while (alive := descendants(command)) and time.monotonic() < deadline and not now.is_set():
+    while (alive := descendants(command)) and time.monotonic() < deadline and not word.to_stop:
         time.sleep(POLL_SECONDS)
     return alive
 
 
-def stop_all(command, grace_seconds, now):
+def stop_all(command, grace_seconds, word):
     """Stop every descendant; return those that had to be killed, and those that lived on.
 
-    `now` is set to skip the grace.
+    The grace is over as soon as `word` says at once.
     """
     asked, killed = set(), {}
     kill_at = time.monotonic() + grace_seconds
     while alive := descendants(command):
-        if now.is_set():
+        if word.at_once:
             kill_at = min(kill_at, time.monotonic())
         firm = time.monotonic() >= kill_at
         if time.monotonic() > kill_at + KILL_SECONDS:
@@ -146,19 +159,33 @@ def die_with_the_guard():
         signal.signal(number, signal.SIG_DFL)
 
 
+class Word:
+    """What the guard was told. Plain values: a signal's handler must not wait for a lock."""
+
+    to_stop = False
+    at_once = False
+
+
 def main():
     """Start the command, wait for it or for the word to stop, clean up."""
-    stop, now = threading.Event(), threading.Event()
+    word = Word()
+    woken, wake = os.pipe()  # the end of the command, or a word to stop
 
     def on_signal(signum, frame):
-        if signum == signal.SIGQUIT:
-            now.set()
-        stop.set()
+        word.to_stop = True
+        word.at_once = word.at_once or signum == signal.SIGQUIT
+        os.write(wake, b".")
 
     def watch_input():
         while os.read(0, 4096):
             print_stacks(command)
-        stop.set()
+        word.to_stop = True
+        os.write(wake, b".")
+
+    def watch_command():
+        with contextlib.suppress(ChildProcessError):  # stopped and reaped already
+            os.waitid(os.P_PID, command.pid, os.WEXITED | os.WNOWAIT)
+        os.write(wake, b".")
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGQUIT, on_signal)
@@ -168,17 +195,18 @@ def main():
     command = subprocess.Popen(
         sys.argv[3:], stdin=subprocess.DEVNULL, preexec_fn=die_with_the_guard
     )
-    threading.Thread(target=watch_input, daemon=True).start()
-    while command.poll() is None and not stop.wait(POLL_SECONDS):
-        pass
+    import_the_rest()
+    for watch in (watch_input, watch_command):
+        threading.Thread(target=watch, daemon=True).start()
+    os.read(woken, 1)
     status = command.poll()
     left = []
     if status is not None:
-        left = [describe(process) for process in wait_for_the_end(command, stop)]
-    killed, stuck = stop_all(command, float(sys.argv[1]), now)
+        left = [describe(process) for process in wait_for_the_end(command, word)]
+    killed, stuck = stop_all(command, float(sys.argv[1]), word)
     if status is None:
         status = command.poll()
-    report = {"left": left, "killed": killed, "stuck": stuck}
+    report = {"left": few(left), "killed": few(killed), "stuck": few(stuck)}
     with contextlib.suppress(OSError):
         os.write(int(sys.argv[2]), json.dumps(report).encode())
     if status is None:  # it is among the stuck

@@ -18,10 +18,12 @@ if os.environ.get("RANK", "0") != "0":  # one copy of each import warning is eno
     warnings.filterwarnings("ignore")
 
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import torch
+from leave import leave
 from megatron.core import package_info, parallel_state
 from megatron.core.datasets import utils as dataset_utils
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
@@ -184,8 +186,11 @@ def main():
     if asked := [name for name in ONLY_IN_A_CHECKOUT if getattr(args, name, None)]:
         flags = ", ".join("--" + name.replace("_", "-") for name in asked)
         sys.exit(f"dpbench: the pip package's entry does not serve {flags}; use a checkout")
+    if args.spec:  # Megatron would log that the import failed, and train with its default layer
+        import_module(args.spec[0])
     config = pretrain_cfg_container_from_args(args, gpt_config_from_args(args))
     pretrain(config, build_datasets, ModelType.encoder_or_decoder, forward_step)
+    leave(always=True)
 
 
 if __name__ == "__main__":

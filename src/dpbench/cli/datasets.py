@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from dpbench.cli.messages import say
 from dpbench.cli.options import DEFAULT_CONFIG, ConfigNames, Overrides
 
 
@@ -71,7 +72,7 @@ def prep(
         bool, typer.Option("--save-jsonl", help="Keep the documents as JSON lines too.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Make it again if it is the same.")
+        bool, typer.Option("--force", help="Make it again if it is the same, or of other text.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
     overrides: Overrides = None,
@@ -80,7 +81,7 @@ def prep(
     from dpbench.config import load_config
     from dpbench.data.jobs import Recipe
     from dpbench.data.prepare import prepare
-    from dpbench.data.progress import progress_line, render_prepared
+    from dpbench.data.progress import find_split_problem, progress_line, render_prepared
     from dpbench.data.request import PrepareRequest, check_format
     from dpbench.interrupts import stop_signals_raise
 
@@ -111,6 +112,8 @@ def prep(
         typer.echo(prepared.manifest.model_dump_json(indent=2))
     else:
         typer.echo(render_prepared(request.output, prepared), nl=False)
+    if problem := find_split_problem(prepared, data.split):
+        say(f"note: a run needs more: {problem}\n  fix: {problem.hint}")
 
 
 def show_data(

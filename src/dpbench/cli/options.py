@@ -64,11 +64,20 @@ ScalingOption = Annotated[
 ]
 
 
+AllowBusyOption = Annotated[
+    bool, typer.Option("--allow-busy", help="Train although somebody else uses the GPUs.")
+]
+
+
 RunsFolder = Annotated[Path, typer.Option("--runs", help="Folder that holds the runs.")]
 
 
 def with_launch_options(
-    overrides: list[str] | None, device: str | None, megatron: str | None
+    overrides: list[str] | None,
+    device: str | None,
+    megatron: str | None,
+    *,
+    allow_busy: bool = False,
 ) -> list[str]:
     """Return the overrides with those that have an option of their own."""
     chosen = list(overrides or ())
@@ -76,4 +85,12 @@ def with_launch_options(
         chosen.append(f"launch.device={device}")
     if megatron:
         chosen.append(f"launch.megatron_path={json.dumps(megatron)}")
+    if allow_busy:
+        chosen.append("launch.allow_busy=true")
     return chosen
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Tell whether an option is on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

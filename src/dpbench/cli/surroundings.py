@@ -19,7 +19,8 @@ from dpbench.cli.options import (
 def doctor(
     config: ConfigNames = None,
     gpus: Annotated[
-        int | None, typer.Option(min=1, help="Processes to try; one for each visible GPU if none.")
+        int | None,
+        typer.Option(min=1, max=1024, help="Processes to try; one for each visible GPU if none."),
     ] = None,
     megatron: MegatronOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

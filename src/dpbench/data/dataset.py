@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+from array import array
 from dataclasses import dataclass, replace
+from itertools import accumulate
+from operator import eq, le
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dpbench.data.indexed import HEADER, MAGIC, TOKEN_TYPES
-from dpbench.data.manifest import MANIFEST, Manifest, read_manifest
+from dpbench.data.manifest import MANIFEST, Manifest, hash_tokenizer, read_manifest
 from dpbench.errors import SetupError
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 SPLITS = ("train", "validation", "test")
 AGAIN = "run dpbench prep again"
@@ -37,13 +36,13 @@ class Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
-    """The arrays of an .idx file."""
+    """The arrays of an .idx file. numpy takes them as they are."""
 
     token_type: str
     """numpy's name of the type of the ids."""
-    lengths: NDArray[np.int32]
+    lengths: array[int]
     """Tokens of each sequence."""
-    starts: NDArray[np.int64]
+    starts: array[int]
     """First sequence of each document, and behind the last."""
     sha256: str
 
@@ -81,8 +80,6 @@ def open_foreign(prefix: Path, tokenizer: str | None) -> Dataset:
 
 def check_manifest(folder: Path, manifest: Manifest, dataset: Dataset, index_sha256: str) -> None:
     """Refuse data or a tokenizer that is not the one prep wrote. Errors: SetupError."""
-    from dpbench.data.tokenizers import hash_tokenizer
-
     if not index_sha256.startswith(dataset.digest):
         raise SetupError(f"{dataset.prefix}.idx: not the file that prep wrote", hint=AGAIN)
     saved = folder / manifest.tokenizer.path
@@ -102,13 +99,15 @@ def find_prefix(path: str) -> Path:
         if len(missing) == 1:
             hint = "run dpbench prep again; a dataset is a .bin and its .idx"
             raise SetupError(f"half a dataset: {missing[0]} is missing", hint=hint)
-    raise SetupError(f"no dataset at {path}", hint="make it with dpbench prep")
+    raise SetupError(
+        f"no dataset at {path}", hint="make it with dpbench prep, with the same --config"
+    )
 
 
 def read_dataset(prefix: Path, tokenizer: Path | None) -> Dataset:
     """Read and check a pair. Errors: SetupError when it is damaged or has no tokens."""
     index = read_index(prefix)
-    tokens = int(index.lengths.sum(dtype="int64"))
+    tokens = sum(index.lengths)
     if tokens == 0:
         raise SetupError(f"{prefix}: no tokens", hint=AGAIN)
     return Dataset(
@@ -122,9 +121,10 @@ def read_dataset(prefix: Path, tokenizer: Path | None) -> Dataset:
 
 
 def read_index(prefix: Path) -> Index:
-    """Read the index of a pair and check all of it against .bin. Errors: SetupError."""
-    import numpy as np
+    """Read the index of a pair and check all of it against .bin. Errors: SetupError.
 
+    Without numpy, whose import takes longer than this does for a million documents.
+    """
     file, tokens_file = Path(f"{prefix}.idx"), Path(f"{prefix}.bin")
     try:
         content, bin_size = file.read_bytes(), tokens_file.stat().st_size
@@ -139,21 +139,35 @@ def read_index(prefix: Path) -> Index:
     if len(content) not in (expected, expected + sequences):  # a byte a sequence: multimodal
         message = f"{file}: {len(content):,} bytes where its header needs {expected:,}"
         raise SetupError(message, hint=AGAIN)
-    lengths = np.frombuffer(content, "<i4", sequences, HEADER.size)
-    offsets = np.frombuffer(content, "<i8", sequences, HEADER.size + sequences * 4)
-    starts = np.frombuffer(content, "<i8", documents, HEADER.size + sequences * 12)
-    item_bytes = np.dtype(TOKEN_TYPES[code]).itemsize
-    ends = np.cumsum(lengths, dtype=np.int64) * item_bytes
-    if bin_size != (needed := int(ends[-1]) if sequences else 0):
+    lengths = read_array("i", content, HEADER.size, sequences)
+    offsets = read_array("q", content, HEADER.size + sequences * 4, sequences)
+    starts = read_array("q", content, HEADER.size + sequences * 12, documents)
+    item_bytes = int(TOKEN_TYPES[code][1:])
+    if bin_size != (needed := sum(lengths) * item_bytes):
         message = f"{tokens_file}: {bin_size:,} bytes where its index needs {needed:,}"
         raise SetupError(message, hint=AGAIN)
     ordered = documents > 0 and starts[0] == 0 and starts[-1] == sequences
-    if (lengths < 0).any() or not np.array_equal(offsets[1:], ends[:-1]) or offsets[:1].any():
+    if min(lengths, default=0) < 0 or not follow(offsets, lengths, item_bytes):
         raise SetupError(f"{file}: its offsets do not follow from its lengths", hint=AGAIN)
-    if not ordered or (np.diff(starts) < 0).any():
+    if not ordered or not all(map(le, starts, starts[1:])):
         raise SetupError(f"{file}: its documents are out of order", hint=AGAIN)
     digest = hashlib.sha256(content).hexdigest()
     return Index(token_type=TOKEN_TYPES[code], lengths=lengths, starts=starts, sha256=digest)
+
+
+def read_array(code: str, content: bytes, first_byte: int, length: int) -> array[int]:
+    """Return numbers of an index, which are little-endian."""
+    numbers = array(code)
+    numbers.frombytes(memoryview(content)[first_byte : first_byte + length * numbers.itemsize])
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
+
+
+def follow(offsets: array[int], lengths: array[int], item_bytes: int) -> bool:
+    """Tell whether each offset is where the sequence before it ends, in bytes."""
+    ends = accumulate(map(item_bytes.__mul__, lengths), initial=0)
+    return all(map(eq, offsets, ends))
 
 
 def cut_split(documents: int, split: str) -> dict[str, tuple[int, int, float]]:
@@ -175,16 +189,16 @@ def cut_split(documents: int, split: str) -> dict[str, tuple[int, int, float]]:
     return parts
 
 
-def check_split(dataset: Dataset, split: str) -> None:
+def check_split(documents: int, split: str) -> None:
     """Refuse a split that gives a weighted part no document: Megatron then loops for ever."""
     if split.split(",")[0].strip(" 0.") == "":
         hint = 'give the first number, train, a weight: "98,2,0"'
         raise SetupError(f"data.split {split!r} leaves nothing to train on", hint=hint)
-    for name, (first, last, weight) in cut_split(dataset.documents, split).items():
+    for name, (first, last, weight) in cut_split(documents, split).items():
         if weight and first == last:
-            message = f"data.split {split!r} leaves {name} none of {dataset.documents} documents"
+            message = f"data.split {split!r} leaves {name} none of {documents} documents"
             hint = f"give {name} a larger weight, or 0"
-            if dataset.documents < 3:
+            if documents < 3:
                 hint = (
                     "give prep more documents (a .txt is one, a line of .jsonl each), or train on "
                     "all: --set data.split=1,0,0 --set training.eval_iters=0"

@@ -12,11 +12,13 @@ import struct
 from array import array
 from itertools import accumulate
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
-from dpbench.data.jobs import Tokens
 from dpbench.data.manifest import Pair
 from dpbench.errors import SetupError
+
+if TYPE_CHECKING:
+    from dpbench.data.jobs import Tokens
 
 MAGIC = b"MMIDIDX\x00\x00"
 HEADER = struct.Struct("<9sQBQQ")

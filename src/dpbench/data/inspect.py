@@ -89,7 +89,7 @@ class Inspected:
 
     def require_usable(self) -> None:
         """Refuse what Megatron would die of or hang on. Errors: SetupError."""
-        check_split(self.dataset, self.split)
+        check_split(self.dataset.documents, self.split)
         if self.problems:
             hint = "change the configuration (--set data.split=..., training.eval_iters=...)"
             raise SetupError(f"{self.dataset.prefix}: {self.problems[0]}", hint=hint)
@@ -119,8 +119,8 @@ def inspect_dataset(path: str, demand: Demand, tokenizer: str | None = None) -> 
         empty_documents=int((documents == 0).sum()),
         sequences=len(index.lengths),
         token_type=str(ids.dtype),
-        shortest=int(index.lengths.min()),
-        longest=int(index.lengths.max()),
+        shortest=min(index.lengths),
+        longest=max(index.lengths),
         largest_id=largest,
         vocab_size=vocabulary.size if vocabulary else None,
         first_text=decode(vocabulary, first) if vocabulary else None,
@@ -150,7 +150,7 @@ def split_parts(index: Index, demand: Demand) -> list[SplitPart]:
     needed, length = demand.needed_samples(), demand.seq_length
     parts = []
     for name, (first, last, _) in cut_split(len(index.lengths), demand.split).items():
-        tokens = int(index.lengths[first:last].sum(dtype=np.int64))
+        tokens = sum(index.lengths[first:last])
         parts.append(
             SplitPart(
                 name=name,

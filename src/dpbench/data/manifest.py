@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -85,3 +86,12 @@ def read_manifest(folder: Path) -> Manifest:
     except (ValidationError, OSError):
         hint = "run dpbench prep again"
         raise SetupError(f"{folder / MANIFEST}: not a manifest of prep", hint=hint) from None
+
+
+def hash_tokenizer(folder: Path) -> str:
+    """Return the SHA-256 over names and contents of a tokenizer's files."""
+    digest = hashlib.sha256()
+    for path in sorted(folder.iterdir()):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -32,6 +32,7 @@ from dpbench.data.publish import publish, workspace
 from dpbench.data.request import TRAINED, PrepareRequest, Source, find_source, save_vocabulary
 from dpbench.data.tokenizers import Vocabulary
 from dpbench.data.workers import tokenize_all
+from dpbench.environment import printable
 from dpbench.errors import DpbenchError, SetupError
 
 Report = Callable[[int, int | None, int], None]
@@ -53,7 +54,7 @@ class Prepared:
 def prepare(data: Data, request: PrepareRequest, report: Report | None = None) -> Prepared:
     """Make `request.output`, which appears whole or not at all; nothing to do if it is the same.
 
-    Errors: SetupError for unusable input, vocabulary or target.
+    Errors: SetupError for unusable input, vocabulary or target, or a target made of other text.
     """
     output = Path(os.path.realpath(request.output))
     if output.exists() and not (output / MANIFEST).is_file():
@@ -68,6 +69,8 @@ def prepare(data: Data, request: PrepareRequest, report: Report | None = None) -
             former, changed = (None, []) if request.force else compare(output, source, identity)
             if former and not changed:
                 return Prepared(manifest=former, made=False, changed=())
+            if former:
+                check_same_text(request.output, former, source)
             pairs = write_pairs(folder, output.name, request, source, vocabulary, report)
             manifest = Manifest(
                 pairs=pairs,
@@ -105,11 +108,6 @@ def identify(
     }
 
 
-def printable(name: str) -> str:
-    """Return a name that may hold bytes which are no UTF-8 as text that can be saved."""
-    return os.fsencode(name).decode("utf-8", "replace")
-
-
 def compare(
     output: Path, source: Source, identity: dict[str, Any]
 ) -> tuple[Manifest | None, list[str]]:
@@ -128,6 +126,15 @@ def compare(
         return former, ["input (a pipe, compared with nothing)"]
     names = identity.keys() | former.identity.keys()
     return former, sorted(n for n in names if identity.get(n) != former.identity.get(n))
+
+
+def check_same_text(output: Path, former: Manifest, source: Source) -> None:
+    """Refuse to replace a dataset by one of other files. Errors: SetupError."""
+    before = {Path(item.path).name for item in former.inputs}
+    if before != {Path(item.path).name for item in source.inputs}:
+        text = ", ".join(sorted(before)) or "the documentation of Python"
+        hint = "choose another --output, or --force to replace it"
+        raise SetupError(f"{output}: holds a dataset of other text ({text})", hint=hint)
 
 
 def write_pairs(

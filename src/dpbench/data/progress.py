@@ -8,7 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from dpbench.data.dataset import check_split
 from dpbench.data.prepare import Prepared, Report
+from dpbench.errors import SetupError
 
 EVERY_SECONDS = 0.2
 
@@ -73,3 +75,13 @@ def render_prepared(output: Path, prepared: Prepared) -> str:
     elif prepared.changed:
         lines[-1] += f" (made again, changed: {', '.join(prepared.changed)})"
     return "\n".join(lines) + "\n"
+
+
+def find_split_problem(prepared: Prepared, split: str) -> SetupError | None:
+    """Return why no run can train on a dataset with this split; None when one can."""
+    try:
+        for pair in prepared.manifest.pairs:
+            check_split(pair.sequences, split)
+    except SetupError as error:
+        return error
+    return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from dpbench.data.encode import (
     special_frame,
     tokenizers_encoder,
 )
+from dpbench.data.manifest import hash_tokenizer
 from dpbench.errors import SetupError
 
 if TYPE_CHECKING:
@@ -210,15 +210,6 @@ def load_sentencepiece(model: Path) -> SentencePieceProcessor:
         hint = "give a SentencePiece .model file"
         reason = error.strerror if isinstance(error, OSError) else "not a SentencePiece model"
         raise SetupError(f"{model}: {reason}", hint=hint) from None
-
-
-def hash_tokenizer(folder: Path) -> str:
-    """Return the SHA-256 over names and contents of a tokenizer's files."""
-    digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
-        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def train_bpe(documents: Iterable[str], vocab_size: int = DEMO_VOCABULARY) -> Tokenizer:

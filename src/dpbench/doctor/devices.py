@@ -146,10 +146,10 @@ def bandwidth(row: dict[str, Any]) -> dict[str, Any]:
 def judge_bandwidth(count: int, rows: list[dict[str, Any]], device: str, machine: Machine) -> Check:
     """Compare the bus bandwidth of the largest sum with what the path should give."""
     small, best = rows[0], max(rows, key=lambda row: float(row["bus_gb_per_second"]))
-    steps = ", ".join(f"{size_name(r['bytes'])} {r['bus_gb_per_second']:.3g}" for r in rows[1:])
-    found = f"right sums; {size_name(small['bytes'])} {small['microseconds']:.0f} us; {steps} GB/s"
-    links = min((pair.links for pair in machine.pairs if pair.second < count), default=0)
-    least = 0.3 * NVLINK_GB_PER_SECOND * links or 2.0
+    rates = (f"{r['bus_gb_per_second']:.3g} GB/s at {size_name(r['bytes'])}" for r in rows[1:])
+    latency = f"{small['microseconds']:.0f} us for {size_name(small['bytes'])}"
+    found = "; ".join(["right sums", latency, ", ".join(rates)])
+    least = least_bus_gb_per_second(machine, count)
     low = device == "cuda" and best["bus_gb_per_second"] < least
     fix = "see GPU pairs, peer access and NCCL variables above; NCCL_DEBUG=INFO names the path"
     wanted = f">= {least:.0f} GB/s" if device == "cuda" else None
@@ -157,6 +157,12 @@ def judge_bandwidth(count: int, rows: list[dict[str, Any]], device: str, machine
     return first_of(f"all-reduce {count}", found, rules, processes=count, sizes=rows)
 
 
+def least_bus_gb_per_second(machine: Machine, count: int) -> float:
+    """Return the bus bandwidth that the path between the first GPUs should give at least."""
+    links = min((pair.links for pair in machine.pairs if pair.second < count), default=0)
+    return 0.3 * NVLINK_GB_PER_SECOND * links or 2.0
+
+
 def size_name(size: int) -> str:
-    """Return 4K for 4096 bytes, 1M for 2**20."""
-    return f"{size >> 20}M" if size >= 1 << 20 else f"{size >> 10}K"
+    """Return 4 KiB for 4096 bytes, 1 MiB for 2**20."""
+    return f"{size >> 20} MiB" if size >= 1 << 20 else f"{size >> 10} KiB"

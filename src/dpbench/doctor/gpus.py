@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dpbench.doctor.check import Check, Rule, first_of, skipped
 from dpbench.doctor.nvml import Gpu, Machine
+from dpbench.gpu_busy import BUSY_BYTES, BUSY_PERCENT
 
 MIN_MEMORY_BYTES = 15.0e9
 """A card sold with 16 GB; ECC and the driver keep part of it."""
 MIN_CUDA = (11, 8)
-BUSY_BYTES = 1 << 30
 HOT_CELSIUS = 87
 BAD_REASONS = {
     0x08: "hardware slowdown",
@@ -127,7 +127,7 @@ def check_idle(gpus: Sequence[Gpu]) -> Check:
         for gpu in gpus
         if gpu.processes
         or (gpu.used_bytes or 0) > BUSY_BYTES
-        or (gpu.utilization_percent or 0) > 10
+        or (gpu.utilization_percent or 0) > BUSY_PERCENT
     ]
     found = "; ".join(f"{gpu.index}: {describe_use(gpu)}" for gpu in busy) or "nobody else"
     fix = "wait for it or end it, or choose idle GPUs: CUDA_VISIBLE_DEVICES=2,3 dpbench ..."

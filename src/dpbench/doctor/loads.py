@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dpbench.doctor import nvml
+from dpbench.gpu import ask
 
 
 class Loads:
@@ -20,11 +21,11 @@ class Loads:
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Keep NVML open, so that reading a GPU takes no time; without a driver do nothing."""
-        nvml.ask("nvmlInit")
+        ask("nvmlInit")
         try:
             yield
         finally:
-            nvml.ask("nvmlShutdown")
+            ask("nvmlShutdown")
 
     def read(self, finding: dict[str, Any]) -> None:
         """Learn from `torch` which GPU a rank has, and at `load` read that GPU."""

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
 import pynvml
 
-from dpbench.gpu import visible
+from dpbench.gpu import (
+    VISIBLE,
+    VisibleGpu,
+    ask,
+    read_clock_reasons,
+    read_memory,
+    started,
+    visible_gpus,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +29,8 @@ class Gpu:
     """NVML's number, that of nvidia-smi."""
     name: str | None = None
     uuid: str | None = None
+    address: str | None = None
+    """On the PCI bus, as in /sys/bus/pci/devices."""
     memory_bytes: int | None = None
     used_bytes: int | None = None
     capability: tuple[int, int] | None = None
@@ -78,38 +87,30 @@ class Machine:
     pairs: tuple[Pair, ...] = ()
 
 
-def ask(function: str, *arguments: Any) -> Any:
-    """Call a function of NVML; None when library, driver or GPU does not have it."""
-    try:
-        return getattr(pynvml, function)(*arguments)
-    except (AttributeError, pynvml.NVMLError, pynvml.NVMLLibraryMismatchError):
-        return None
+def read_machine(environment: Mapping[str, str] = os.environ) -> Machine:
+    """Return what NVML tells about the GPUs that a process with this environment would see."""
+    return read_visible(environment, None, read_gpu)
 
 
-@contextmanager
-def started() -> Iterator[None]:
-    """Start and end NVML. Errors: NVMLError without a driver."""
-    pynvml.nvmlInit()
-    try:
-        yield
-    finally:
-        ask("nvmlShutdown")
+def read_used(environment: Mapping[str, str], count: int) -> Machine:
+    """Return what a run does not change of the first `count` GPUs that it sees."""
+    return read_visible(environment, count, read_fixed)
 
 
-def read_machine() -> Machine:
-    """Return what NVML tells about the visible GPUs."""
+def read_visible(
+    environment: Mapping[str, str], count: int | None, read: Callable[[VisibleGpu], Gpu]
+) -> Machine:
+    """Read the first `count` visible GPUs, or all of them."""
     try:
         with started():
-            count = ask("nvmlDeviceGetCount") or 0
-            handles = [ask("nvmlDeviceGetHandleByIndex", index) for index in range(count)]
-            chosen = choose(handles, os.environ.get("CUDA_VISIBLE_DEVICES"))
-            gpus = tuple(read_gpu(index, handles[index]) for index in chosen)
+            seen = visible_gpus(environment.get(VISIBLE))
+            gpus = tuple(map(read, seen[:count]))
             return Machine(
                 driver=ask("nvmlSystemGetDriverVersion"),
                 cuda=cuda_version(),
-                hidden=count - len(gpus),
+                hidden=int(ask("nvmlDeviceGetCount") or 0) - len(seen),
                 gpus=gpus,
-                pairs=read_pairs([handles[index] for index in chosen], gpus),
+                pairs=read_pairs([gpu.handle for gpu in seen[:count]], gpus),
             )
     except pynvml.NVMLError as error:
         return Machine(problem=str(error))
@@ -119,22 +120,10 @@ def read_again(gpu: Gpu) -> Gpu:
     """Return the facts of a GPU as they are now."""
     try:
         with started():
-            return read_gpu(gpu.index, ask("nvmlDeviceGetHandleByIndex", gpu.index))
+            handle = ask("nvmlDeviceGetHandleByIndex", gpu.index)
+            return gpu if handle is None else read_state(gpu, handle)
     except pynvml.NVMLError:
         return gpu
-
-
-def choose(handles: Sequence[Any], setting: str | None) -> list[int]:
-    """Return the indices of the GPUs that CUDA_VISIBLE_DEVICES leaves, in its order."""
-    if setting is not None:
-        uuids = [str(ask("nvmlDeviceGetUUID", handle)) for handle in handles]
-        entries = [entry.strip() for entry in setting.split(",")]
-        for place, entry in enumerate(entries):
-            same = [n for n, uuid in enumerate(uuids) if uuid.startswith(entry)]
-            if entry.startswith("GPU-"):
-                entries[place] = str(same[0]) if same else "none"
-        setting = ",".join(entries)
-    return [int(name) for name in visible([str(n) for n in range(len(handles))], setting)]
 
 
 def cuda_version() -> tuple[int, int] | None:
@@ -143,33 +132,45 @@ def cuda_version() -> tuple[int, int] | None:
     return (number // 1000, number % 1000 // 10) if number else None
 
 
-def read_gpu(index: int, handle: Any) -> Gpu:
+def read_gpu(seen: VisibleGpu) -> Gpu:
     """Return all facts of one GPU; only its index when it is lost."""
-    if handle is None:
-        return Gpu(index=index)
-    memory = ask("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
-    memory = memory or ask("nvmlDeviceGetMemoryInfo", handle)  # counts the driver's own as used
+    return read_state(read_fixed(seen), seen.handle)
+
+
+def read_fixed(seen: VisibleGpu) -> Gpu:
+    """Return the facts of one GPU that stay as they are while it works."""
+    handle = seen.handle
+    memory = read_memory(seen.used)
+    mig, limit = ask("nvmlDeviceGetMigMode", handle), ask("nvmlDeviceGetEnforcedPowerLimit", handle)
+    pci = ask("nvmlDeviceGetPciInfo", handle)
+    return Gpu(
+        index=seen.index,
+        name=ask("nvmlDeviceGetName", seen.used),
+        uuid=ask("nvmlDeviceGetUUID", seen.used),
+        address=address(pci) if pci else None,
+        memory_bytes=memory and int(memory.total),
+        capability=ask("nvmlDeviceGetCudaComputeCapability", handle),
+        partitioned=None if mig is None else bool(mig[0]),
+        power_limit_watts=None if limit is None else limit / 1e3,
+        max_clock_mhz=ask("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
+        pcie=read_pcie(handle, "Curr"),
+        max_pcie=read_pcie(handle, "Max"),
+        links=read_links(handle),
+    )
+
+
+def read_state(gpu: Gpu, handle: Any) -> Gpu:
+    """Return a GPU with what its work changes as it is now."""
+    memory = read_memory(handle)
     processes = ask("nvmlDeviceGetComputeRunningProcesses", handle)
     utilization = ask("nvmlDeviceGetUtilizationRates", handle)
-    mode, mig = ask("nvmlDeviceGetComputeMode", handle), ask("nvmlDeviceGetMigMode", handle)
-    power, limit = (
-        ask("nvmlDeviceGetPowerUsage", handle),
-        ask("nvmlDeviceGetEnforcedPowerLimit", handle),
-    )
-    reasons = ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
-    if reasons is None:  # drivers before 535
-        reasons = ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
-    return Gpu(
-        index=index,
-        name=ask("nvmlDeviceGetName", handle),
-        uuid=ask("nvmlDeviceGetUUID", handle),
-        memory_bytes=memory and int(memory.total),
+    mode, power = ask("nvmlDeviceGetComputeMode", handle), ask("nvmlDeviceGetPowerUsage", handle)
+    return replace(
+        gpu,
         used_bytes=memory and int(memory.used),
-        capability=ask("nvmlDeviceGetCudaComputeCapability", handle),
         processes=None if processes is None else tuple(int(one.pid) for one in processes),
         utilization_percent=utilization and int(utilization.gpu),
         prohibited=None if mode is None else mode == pynvml.NVML_COMPUTEMODE_PROHIBITED,
-        partitioned=None if mig is None else bool(mig[0]),
         memory_errors=ask(
             "nvmlDeviceGetTotalEccErrors",
             handle,
@@ -183,13 +184,9 @@ def read_gpu(index: int, handle: Any) -> Gpu:
             pynvml.NVML_TEMPERATURE_THRESHOLD_SLOWDOWN,
         ),
         power_watts=None if power is None else power / 1e3,
-        power_limit_watts=None if limit is None else limit / 1e3,
         clock_mhz=ask("nvmlDeviceGetClockInfo", handle, pynvml.NVML_CLOCK_SM),
-        max_clock_mhz=ask("nvmlDeviceGetMaxClockInfo", handle, pynvml.NVML_CLOCK_SM),
-        clock_reasons=reasons,
+        clock_reasons=read_clock_reasons(handle),
         pcie=read_pcie(handle, "Curr"),
-        max_pcie=read_pcie(handle, "Max"),
-        links=read_links(handle),
     )
 
 
@@ -215,6 +212,7 @@ def read_pairs(handles: Sequence[Any], gpus: Sequence[Gpu]) -> tuple[Pair, ...]:
     """Return the path between each two GPUs that answer."""
     pairs = []
     alive = [place for place, handle in enumerate(handles) if handle is not None]
+    ends = {place: read_link_ends(handles[place], gpus[place]) for place in alive}
     for first, second in combinations(alive, 2):
         one, other = handles[first], handles[second]
         status = ask("nvmlDeviceGetP2PStatus", one, other, pynvml.NVML_P2P_CAPS_INDEX_NVLINK)
@@ -222,22 +220,30 @@ def read_pairs(handles: Sequence[Any], gpus: Sequence[Gpu]) -> tuple[Pair, ...]:
         through_switch = min(
             gpu.links[0] if gpu.links else 0 for gpu in (gpus[first], gpus[second])
         )
-        links = count_direct_links(one, other, gpus[first]) or (through_switch if nvlink else 0)
+        target = gpus[second].address
+        links = ends[first].count(target) if target else 0
         level = ask("nvmlDeviceGetTopologyCommonAncestor", one, other)
-        pairs.append(Pair(first=first, second=second, nvlink=nvlink, links=links, level=level))
+        pairs.append(
+            Pair(
+                first=first,
+                second=second,
+                nvlink=nvlink,
+                links=links or (through_switch if nvlink else 0),
+                level=level,
+            )
+        )
     return tuple(pairs)
 
 
-def count_direct_links(one: Any, other: Any, gpu: Gpu) -> int:
-    """Return how many NVLinks of `one`, whose facts are `gpu`, end at `other`."""
-    target = ask("nvmlDeviceGetPciInfo", other)
+def read_link_ends(handle: Any, gpu: Gpu) -> list[str | None]:
+    """Return the PCI address at the other end of each NVLink of a GPU, whose facts are `gpu`."""
     ends = [
-        ask("nvmlDeviceGetNvLinkRemotePciInfo", one, link)
+        ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)
         for link in range(gpu.links[1] if gpu.links and gpu.links[0] else 0)
     ]
-    return sum(bool(target and end and address(end) == address(target)) for end in ends)
+    return [address(end) if end else None for end in ends]
 
 
-def address(pci: Any) -> tuple[int, int, int]:
-    """Return domain, bus and device of a PCI address of NVML."""
-    return (pci.domain, pci.bus, pci.device)
+def address(pci: Any) -> str:
+    """Return a PCI address of NVML as the kernel writes it: 0000:1b:00.0."""
+    return f"{pci.domain:04x}:{pci.bus:02x}:{pci.device:02x}.0"

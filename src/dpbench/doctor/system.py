@@ -15,7 +15,10 @@ from pathlib import Path
 
 import psutil
 
+from dpbench.cgroup import quota_cores, read_words
 from dpbench.doctor.check import Check, Rule, first_of, passed, skipped
+from dpbench.errors import SetupError
+from dpbench.port import check_port as check_free
 
 GIB, MIB = 1 << 30, 1 << 20
 CGROUP = Path("/sys/fs/cgroup")
@@ -25,7 +28,7 @@ HUB_SECONDS = 4.0
 
 def check_processors(ranks: int, device: str, threads: int) -> Check:
     """Compare the processors that this process may use with the training processes."""
-    cores = min(len(os.sched_getaffinity(0)), cgroup_cores() or 1 << 20)
+    cores = min(len(os.sched_getaffinity(0)), quota_cores() or 1 << 20)
     found = f"{cores:g} for {ranks} process{'es' if ranks > 1 else ''}"
     fewer = f"give --gpus {max(int(cores), 1)} or less, or fewer launch.cpu_threads"
     more = "ask for more cores (Slurm: --cpus-per-task, Docker: --cpus): starved GPUs are slow"
@@ -36,20 +39,6 @@ def check_processors(ranks: int, device: str, threads: int) -> Check:
     if device == "cuda":
         rules = [(cores < 2 * ranks, "warn", ">= 2 a GPU", more)]
     return first_of("CPU cores", found, rules, cores=cores)
-
-
-def cgroup_cores() -> float | None:
-    """Return the cores that a container's quota allows; None without one."""
-    words = read_words(CGROUP / "cpu.max")
-    return int(words[0]) / int(words[1]) if len(words) == 2 and words[0].isdigit() else None
-
-
-def read_words(path: Path) -> list[str]:
-    """Return the words of a small file of the kernel; none when it is not there."""
-    try:
-        return path.read_text().split()
-    except OSError:
-        return []
 
 
 def check_memory(ranks: int, device: str) -> Check:
@@ -141,14 +130,18 @@ def check_disk(folder: Path) -> Check:
 
 def check_port(port: int | None) -> Check:
     """See whether the rendezvous port, or any port of the loopback interface, can be had."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("" if port else "127.0.0.1", port or 0))
-        except OSError as error:
-            fix = "choose another launch.master_port, or leave it out for a free one"
-            found = f"{port or '127.0.0.1'}: {error.strerror}"
-            return Check(name="port", status="fail", found=found, wanted="a free port", fix=fix)
+    try:
+        if port:
+            check_free(port)
+        else:
+            socket.create_server(("127.0.0.1", 0)).close()
+    except SetupError as error:
+        return Check(
+            name="port", status="fail", found=str(error), wanted="a free port", fix=error.hint
+        )
+    except OSError as error:
+        found, fix = f"127.0.0.1: {error.strerror}", "bring the loopback interface up"
+        return Check(name="port", status="fail", found=found, wanted="a free port", fix=fix)
     return passed("port", f"{port} is free" if port else "a free one on 127.0.0.1")
 
 

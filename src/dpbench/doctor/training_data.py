@@ -28,7 +28,7 @@ def check_data(config: Config | None) -> Iterator[Check]:
         return
     found = f"{dataset.prefix}: {dataset.documents:,} documents, {dataset.tokens:,} tokens"
     try:
-        check_split(dataset, config.data.split)
+        check_split(dataset.documents, config.data.split)
         yield passed("data", f"{found}, split {config.data.split}", tokens=dataset.tokens)
     except DpbenchError as error:
         yield Check(name="data", status="fail", found=str(error), fix=error.hint)

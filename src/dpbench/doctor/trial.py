@@ -17,6 +17,7 @@ from typing import Any
 
 from dpbench import process
 from dpbench.errors import Interrupted
+from dpbench.gpu import BUS_ORDER
 from dpbench.launch import launcher, not_inherited
 from dpbench.megatron import CHILD, Megatron
 
@@ -114,7 +115,7 @@ def run_child(
 def inherited() -> dict[str, str]:
     """Return the environment as a training inherits it, NCCL's variables and all."""
     dropped = not_inherited()
-    return {name: value for name, value in os.environ.items() if name not in dropped}
+    return {name: value for name, value in os.environ.items() if name not in dropped} | BUS_ORDER
 
 
 def try_devices(

@@ -7,11 +7,22 @@ from dataclasses import dataclass, field
 
 DUMP_START = "--- arguments ---"
 DUMP_END = "end of arguments"
+EARLY_MARKS = ("using world size: ", "> padded vocab (size: ", "memory (MB) |")
 EARLY_RECORDS = 4
 """Sizes and memory are printed before and soon after the first step, and not looked for later."""
 DUMP_LINES = 5000
 """A dump that never ends is a cut one."""
 ARGUMENT = re.compile(r"^(?:\S*[\]:]|\d+:)?\s+(\w+) \.{2,} ?(.*)$")
+NEOX_END = re.compile(r"\.{4,}(?:default|updated)\Z")
+"""gpt-neox says behind each value where it comes from."""
+NEOX_NAMES = {
+    "global_num_gpus": "world_size",
+    "model_parallel_size": "tensor_model_parallel_size",
+    "precision": "params_dtype",
+    "train_batch_size": "global_batch_size",
+    "train_micro_batch_size_per_gpu": "micro_batch_size",
+}
+"""Its names of arguments, as Megatron-LM calls them."""
 MEGATRON_VERSION = re.compile(r"> Megatron-Core version \.{1,80} (\S{1,80})")
 TORCH_VERSION = re.compile(r"> PyTorch version \.{1,80} (\S{1,80})")
 WORLD_SIZE = re.compile(r"using world size: (\d{1,7})\b")
@@ -64,11 +75,12 @@ class Facts:
                 self._next = {}
         elif self._lines_left:
             self._read_argument(line)
-        if version := MEGATRON_VERSION.search(line):
-            self.megatron_version = version[1]
-        if version := TORCH_VERSION.search(line):
-            self.torch_version = version[1]
-        if records <= EARLY_RECORDS:
+        if " version ." in line:  # a flood of lines must not take a search each
+            if version := MEGATRON_VERSION.search(line):
+                self.megatron_version = version[1]
+            if version := TORCH_VERSION.search(line):
+                self.torch_version = version[1]
+        if records <= EARLY_RECORDS and any(mark in line for mark in EARLY_MARKS):
             if size := WORLD_SIZE.search(line):
                 self.ranks = int(size[1]) or None
             if vocabulary := VOCABULARY.search(line):
@@ -80,7 +92,12 @@ class Facts:
         self._lines_left = 0 if DUMP_END in line else self._lines_left - 1
         if argument := ARGUMENT.match(line.rstrip()):
             target = self.arguments if self._next is None else self._next
-            target.setdefault(argument[1], argument[2])
+            name, value = argument[1], argument[2]
+            if end := NEOX_END.search(value):
+                name, value = NEOX_NAMES.get(name, name), value[: end.start()]
+                if value == "None":  # what the launcher sets, under another name
+                    return
+            target.setdefault(name, value)
 
     def number(self, name: str) -> int | None:
         """Return a positive whole number of the argument dump, None for anything else."""
@@ -110,6 +127,6 @@ class Facts:
     @property
     def precision(self) -> str | None:
         """Type of the parameters, as `bf16`, `fp16` or `fp32`."""
-        names = {"torch.bfloat16": "bf16", "torch.float16": "fp16", "torch.half": "fp16"}
-        text = self.arguments.get("params_dtype")
-        return names.get(text, text.replace("torch.float32", "fp32")) if text else None
+        names = {"bfloat16": "bf16", "float16": "fp16", "half": "fp16", "float32": "fp32"}
+        text = self.arguments.get("params_dtype", "").removeprefix("torch.")
+        return names.get(text, text) or None

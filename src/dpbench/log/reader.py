@@ -13,11 +13,13 @@ from operator import lt
 from dpbench.log.facts import Facts
 from dpbench.log.record import (
     ANSI,
+    AT_STEP,
     HEAD,
     OPEN_HEAD,
     Step,
     Values,
     is_complete,
+    is_loss,
     parse_record,
     split_records,
 )
@@ -30,11 +32,16 @@ ERROR = re.compile(
 )
 USAGE_ERROR = re.compile(PREFIX + r"\S+\.py: error: (.*)$")
 ERROR_CHARACTERS = 4000
+DONE = re.compile(
+    r"training is done\]|\[exiting program (?:at iteration \d|after \d[\d.]{0,20} minutes\])"
+)
 LOADED = re.compile(r"\bload(?:ed|ing) (?:\w{1,20} )?checkpoint from ")
 WRAPPED_LINES = 12
 """A record of 400 characters on a terminal 40 wide."""
 WRAPPED_CHARACTERS = 4000
 NUMBER_START, NUMBER_END = re.compile(r"[\d.eE+-]"), re.compile(r"[\d.][eE]?[+-]?\Z")
+MAY_LACK = frozenset(("rank", "ranks", "samples_per_second"))
+"""What stands before a record, and a loss: it is left out when it is NaN."""
 RECENT = 8
 """Records among which another rank's copy of a record is looked for."""
 
@@ -48,6 +55,7 @@ class Log:
     first_error: str | None = None
     """The first error line of any rank that no step followed."""
     training_done: bool = False
+    """Whether the training said that it ends as planned, also by --exit-interval."""
     attempts: int = 0
     """How often the run was started: a counter that goes back, or a second argument dump."""
     records: int = 0
@@ -86,9 +94,9 @@ class Log:
 
     @property
     def sequence_length(self) -> int | None:
-        """Tokens a sample, from the dump, or from two fields of the last step."""
+        """Tokens a sample at the end: by the last step, the dump, or two fields of the step."""
         step = self.steps[-1] if self.steps else None
-        if known := self.facts.sequence_length or (step and step.sequence_length):
+        if known := (step and step.sequence_length) or self.facts.sequence_length:
             return known
         if not step:
             return None
@@ -110,10 +118,19 @@ class Log:
         """The steps that the run was to take."""
         return self.steps[-1].last if self.steps else self.facts.number("train_iters")
 
+    @property
+    def attempts_note(self) -> str | None:
+        """Say of which of several attempts the steps are; None for a single one."""
+        if self.attempts < 2:
+            return None
+        start = self.steps[0].number
+        return f"holds {self.attempts} attempts; the last one, from step {start} on, counts"
+
     def read(self, text: str) -> Step | None:
         """Take a line, or several; return the last step that became complete with it."""
         found = False
-        for line in LINE_END.split(text):
+        several = "\n" in text or "\r" in text
+        for line in LINE_END.split(text) if several else (text,):
             line = ANSI.sub("", line) if "\x1b" in line else line
             if line.strip():
                 self.read_problem(line)
@@ -135,7 +152,7 @@ class Log:
 
     def read_problem(self, line: str) -> None:
         """Note an error, or the end of the training."""
-        if "training is done]" in line:
+        if DONE.search(line):
             self.training_done = True
         elif self.first_error is None:
             line = line[:ERROR_CHARACTERS].rstrip()
@@ -143,7 +160,7 @@ class Log:
                 self.first_error = problem[1]
 
     def _read_records(self, line: str) -> bool:
-        if self.steps and LOADED.search(line):
+        if self.steps and LOADED.search(line) and AT_STEP.search(line):
             self._restarted = True
         found, complete, text = False, True, ""
         for text, complete in split_records(line):
@@ -159,15 +176,26 @@ class Log:
         """Try whether a line is the rest of the record before it."""
         lines = [*self._wrapped, line]
         self._wrapped = []
-        too_long = len(lines) > WRAPPED_LINES or sum(map(len, lines)) > WRAPPED_CHARACTERS
+        text = "".join(lines)
+        too_long = len(lines) > WRAPPED_LINES or len(text) > WRAPPED_CHARACTERS
         if too_long or HEAD.search(line):
             return False
-        text = "".join(lines)
         head = HEAD.search(text)
         if head and is_complete(text[head.end() :]):
-            return not splits_number(lines) and self._add(text)
+            values = None if splits_number(lines) else parse_record(text)
+            return values is not None and not self._lacks_fields(values) and self.keep(values)
         self._wrapped = lines
         return False
+
+    def _lacks_fields(self, values: Values) -> bool:
+        """Tell whether the record before has fields that one put together from lines has not.
+
+        Then a line of it is lost, and a number of it may be half a number.
+        """
+        before = next(reversed(self._recent.values()), {})
+        return any(
+            name not in values for name in before if name not in MAY_LACK and not is_loss(name)
+        )
 
     def _add(self, text: str) -> bool:
         values = parse_record(text)

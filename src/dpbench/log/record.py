@@ -13,14 +13,17 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 HEAD = re.compile(r"\biteration[ \t]+(\d{1,15})[ \t]*/[ \t]*(\d{1,15})[ \t]*\|", re.ASCII)
+AT_STEP = re.compile(r"iteration[ \t]+\d", re.ASCII)
 OPEN_HEAD = re.compile(r"\biteration[ \t]+\d{1,15}[ \t]*(?:/[ \t]*\d{0,15}[ \t]*)?\Z", re.ASCII)
 """A head that the end of its line cuts."""
 LEADING_RATE = re.compile(r"samples/sec: (\d+\.?\d*) \| *\Z")
 """gpt-neox prints this field before the head."""
 RANK = re.compile(r"(?:\[rank-?|\[default|^)(\d{1,6})(?:/(\d{1,7}))?(?:\]|:(?=[ \[]))")
 ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
-DIGITS = r"\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,4})?"
-"""Bounded, as every repetition here: a hostile line must not take quadratic time."""
+DIGITS = r"\d{1,20}+(?:\.\d{0,20}+)?+(?:[eE][-+]?\d{1,4}+)?+"
+"""Bounded, as every repetition here: a hostile line must not take quadratic time. Possessive (`+`
+after a quantifier): nothing that may stand behind a number can be a part of it.
+"""
 VALUE = re.compile(
     rf"\s*([-+]?(?:{DIGITS}|nan|inf))"  # "2698.4/2712.8": this interval / mean
     rf"(?:\s*/\s*[-+]?{DIGITS}|\s*\(avg [-+]?{DIGITS}\))?\s*([KMGTP]FLOPS|[KMBT])?\s*\Z",
@@ -75,6 +78,8 @@ LEAST_MS, MOST_MS = 1e-3, 1e10
 """A step time outside is no measurement."""
 LOSS_PREFIX = "loss:"
 MAIN_LOSSES = ("lm loss", "lm_loss", "loss")
+LOSS_NAME = re.compile(r"[a-z]\w{0,40}(?:[ ./-]\w{1,40}){0,5}", re.ASCII | re.IGNORECASE)
+"""Other characters are those of another writer."""
 SIDE_LOSS = re.compile(r"z_?loss|mtp|balanc|aux|router|sop|nsp|indexer", re.IGNORECASE)
 
 Values = dict[str, float]
@@ -165,8 +170,8 @@ def is_complete(body: str) -> bool:
 def parse_record(text: str) -> Values | None:
     """Return the numbers of a complete record; None when one of them cannot be trusted.
 
-    A known field with a garbled value, or the same field twice with two values, means that another
-    rank wrote into the record: it is left out rather than guessed.
+    A known field with a garbled value, a loss with a garbled name, or the same field twice with two
+    values mean that another rank wrote into the record: it is left out rather than guessed.
     """
     head = HEAD.search(text)
     if not head:
@@ -181,9 +186,13 @@ def parse_record(text: str) -> Values | None:
     for part in closed_fields(text[head.end() :]):
         key, value_text = split_field(part)
         if key is None:
+            if "nan" not in values and AT_STEP.search(part):
+                return None  # half a record, and half of the next
             continue
         value = read_number(value_text, tflops=key == "tflops_per_gpu")
         if value is None or (key in values and repr(values[key]) != repr(value)):
+            return None
+        if is_loss(key) and not LOSS_NAME.fullmatch(key.removeprefix(LOSS_PREFIX)):
             return None
         values[key] = value
     if "step_time_seconds" in values:

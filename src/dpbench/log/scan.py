@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
+import stat
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
-from dpbench.errors import SetupError
-from dpbench.log.facts import EARLY_RECORDS
+from dpbench.errors import SetupError, hint_for_reading
+from dpbench.log.facts import EARLY_MARKS, EARLY_RECORDS
 from dpbench.log.foreign import describe_foreign
 from dpbench.log.reader import Log
 from dpbench.log.record import ANSI
 from dpbench.log.template import Template, build_template
+from dpbench.log.unread import describe_unread
 
 CHUNK_BYTES = 1 << 19
 """Small enough for a processor's cache, since a block is searched several times."""
@@ -23,9 +27,11 @@ LONGEST_LINE = 1 << 20
 STEP_MARK = re.compile(rb"iteration[ \t]+\d")
 FACT_MARK = re.compile(rb"> (?:PyTorch|Megatron-Core) version")
 DUMP_MARK = b"--- arguments ---"
-EARLY_MARKS = (b"using world size: ", b"memory (MB) |", b"> padded vocab ")
+EARLY = [mark.encode() for mark in EARLY_MARKS]
 """Every line that Facts needs has one of these, or lies in the dump of the arguments."""
-PROBLEM_MARKS = (b"training is done]", b"Error", b"Exception", b"Interrupt", b": error: ")
+PROBLEM_MARKS = (
+    b"training is done]", b"[exiting program ", b"Error", b"Exception", b"Interrupt", b": error: "
+)  # fmt: skip
 COLOUR = re.compile(ANSI.pattern.encode())
 MOST_TEMPLATES = 16
 """A log that shows more layouts than this is read the long way from then on."""
@@ -151,7 +157,7 @@ def find_marks(block: bytes, *, early: bool) -> list[int]:
     """Return the places of all marks in a block, in order."""
     marks = [match.start() for match in STEP_MARK.finditer(block)]
     marks += [match.start() for match in FACT_MARK.finditer(block)]
-    for mark in (DUMP_MARK, *(EARLY_MARKS if early else ())):
+    for mark in (DUMP_MARK, *(EARLY if early else ())):
         marks += find_all(block, mark)
     marks.sort()
     return marks
@@ -165,14 +171,36 @@ def find_all(block: bytes, mark: bytes, start: int = 0) -> Iterator[int]:
         place = block.find(mark, place + len(mark))
 
 
+def open_log(path: Path) -> BinaryIO:
+    """Open a file for reading. Errors: OSError, also for a pipe, which might keep silent for ever.
+
+    A log is read more than once, so that a pipe that speaks is of no use either.
+    """
+    file = open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")  # noqa: PTH123, SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.ESPIPE, "a pipe or a device, save what it gives to a file", str(path))
+
+
+def lines_of_records(file: BinaryIO) -> Iterator[str]:
+    """Yield the lines of a file, from its start, that may hold records."""
+    file.seek(0)
+    for block in read_blocks(file, CHUNK_BYTES):
+        for line in block.split(b"\n"):
+            if STEP_MARK.search(line):
+                yield line.decode("utf-8", "replace")
+
+
 def read_log(path: Path) -> Log:
     """Read a log file that has at least one step. Errors: SetupError when it has none."""
     try:
-        with path.open("rb") as file:
+        with open_log(path) as file:
             log = parse_stream(file)
-        foreign = describe_foreign(path) if not log.steps and path.is_file() else None
+            foreign = None if log.steps else describe_foreign(path)
+            unread = None if log.steps else describe_unread(lines_of_records(file))
     except OSError as error:
-        hint = "give a run folder of dpbench or a log of Megatron"
+        hint = hint_for_reading(error, "give a run folder of dpbench or a log of Megatron")
         raise SetupError(f"{path}: {error.strerror}", hint=hint) from None
     if log.steps:
         return log
@@ -180,5 +208,7 @@ def read_log(path: Path) -> Log:
         hint = "dpbench reads logs of Megatron-LM and its forks"
         raise SetupError(f"{path}: no iteration of Megatron in it; {foreign}", hint=hint)
     reason = f" (it failed: {log.first_error})" if log.first_error else ""
+    if unread:
+        raise SetupError(f"{path}: {unread[0]}{reason}", hint=unread[1])
     hint = "give the log of the last rank; it prints lines with 'iteration N/ M |'"
     raise SetupError(f"{path}: no iteration of Megatron in it{reason}", hint=hint)

@@ -51,7 +51,9 @@ class Steps(Sequence[Step]):
 
     @classmethod
     def of(cls, steps: Iterable[Step]) -> Steps:
-        """Return steps that were built one by one as columns."""
+        """Return steps that were built one by one as columns; columns as they are."""
+        if isinstance(steps, cls):
+            return steps
         table = cls()
         for step in steps:
             table.append(step_values(step))

@@ -87,5 +87,5 @@ def value_pattern(key: str | None, value: str) -> str:
     pair = SIMPLE_VALUE.fullmatch(value)
     second = pair[1] if pair else None
     if not second:
-        return rf" *{NUMBER} *"
-    return rf" *{NUMBER}/{PLAIN} *" if second[0] == "/" else rf" *{NUMBER} \(avg {PLAIN}\) *"
+        return rf" *+{NUMBER} *+"
+    return rf" *+{NUMBER}/{PLAIN} *+" if second[0] == "/" else rf" *+{NUMBER} \(avg {PLAIN}\) *+"

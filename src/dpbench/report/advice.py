@@ -1,137 +1,222 @@
-"""What most likely keeps the speedup down, and what to do now: from the figures alone."""
+"""What to do now, as a sentence with a command to paste."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from statistics import median
+from collections.abc import Callable, Mapping, Sequence
 
-from dpbench.compare import Arm, Comparison
-from dpbench.report.words import arms_of, deciding, devices, micro_batches
+from dpbench.compare import Comparison
+from dpbench.config import load_config
+from dpbench.errors import DpbenchError
+from dpbench.log_interval import interval_of
+from dpbench.loss_gates import falls
+from dpbench.metrics import Status
+from dpbench.profile.causes import GRAPHS, LARGER_BATCH
+from dpbench.report.again import again, bench_can, find_stalls, more_rounds, spell
+from dpbench.report.commands import quote_paths
+from dpbench.report.learning import calm_down, mend_difference, mend_loss
+from dpbench.report.reasons import is_launch_bound, predict_no_gain
+from dpbench.report.words import deciding, kinds, runs_of, statuses
 from dpbench.results import CONFIG_FILE
 
-FIXED_SHARE = 0.05
-"""A smaller part of the step that does not shrink is not worth a sentence."""
-USUAL_LEARNING_RATE = 6e-4
-"""Of GPT-2 small (nanoGPT's default), which ended at a loss of 4.77 where 1e-4 ended at 5.22."""
-FAR_CAP = 4.0
-"""A cap on the speedup this many times beyond the GPUs at hand is not told."""
-
-
-def reason_for_loss(comparison: Comparison) -> str | None:
-    """Return what keeps the speedup from its ideal, as far as the step times alone tell.
-
-    Strong scaling: a step of the baseline is a fixed part and one that n GPUs divide by n, so that
-    fixed = (n t_n - t_1) / (n - 1) (Amdahl). Weak scaling: whatever the step takes longer.
-    """
-    ratio, speedup = comparison.gpu_ratio, comparison.estimate.speedup
-    one, other = comparison.baseline, comparison.scaled
-    rate = median(run.undisturbed_samples_per_second for run in one.throughputs)
-    alone_ms = one.first.throughput.global_batch_size / rate * 1e3
-    if comparison.scaling == "weak":
-        more = 1 / comparison.efficiency - 1
-        if more < FIXED_SHARE:
-            return None
-        return (
-            f"a step takes {more:.0%} longer on {devices(other)} than on {one.gpus}: the gradient "
-            "exchange, or something that the processes share (CPU, input, power)"
-        )
-    together_ms = alone_ms / speedup
-    fixed_ms = (ratio * together_ms - alone_ms) / (ratio - 1)
-    if fixed_ms < FIXED_SHARE * together_ms:
-        return None
-    if fixed_ms >= alone_ms:
-        return (
-            f"a step takes longer on {devices(other)} than on {one.gpus}: the processes wait for "
-            "each other, or for something that they share (link, CPU, input)"
-        )
-    text = f"about {fixed_ms:.0f} ms of a step do not shrink with more {noun(other)}, "
-    text += suspects(one, other)
-    if alone_ms / fixed_ms > FAR_CAP * ratio:
-        return text
-    return f"{text}; that caps the speedup at {alone_ms / fixed_ms:.1f}x for this batch"
-
-
-def noun(arm: Arm) -> str:
-    """Return GPUs or processes."""
-    return "processes" if arm.first.device == "cpu" else "GPUs"
-
-
-def suspects(baseline: Arm, scaled: Arm) -> str:
-    """Return what a fixed part of the step can be, from how the batch was divided."""
-    if is_launch_bound(baseline, scaled):
-        return "likely the launching of kernels, as the passes are as many as before, only smaller"
-    return "such as the gradient exchange, the optimizer, waiting for input"
-
-
-def is_launch_bound(baseline: Arm, scaled: Arm) -> bool:
-    """Tell whether the kernels of a step are as many as on the baseline's GPUs, only smaller."""
-    passes = [micro_batches(arm.first) for arm in (baseline, scaled)]
-    return scaled.first.device != "cpu" and passes[0] is not None and passes[0] == passes[1]
+Remedy = Callable[[Sequence[Comparison]], str]
 
 
 def next_step(comparisons: Sequence[Comparison]) -> str:
-    """Return the most useful thing to do now."""
+    """Return the most useful thing to do now: about the gravest gate that did not pass."""
     one = deciding(comparisons)
-    bench = bench_command(comparisons)
-    failed = {gate.name.split(",")[0] for gate in one.gates if gate.outcome == "fail"}
-    doubted = {gate.name.split(",")[0] for gate in one.gates if gate.outcome == "inconclusive"}
-    if "steady" in failed:
-        return "mend the training first: a lower learning rate, or bf16 instead of fp16"
-    if one.estimate.speedup > one.gpu_ratio * 1.03:
-        return "more than ideal: the baseline was held back; run it again on an idle machine"
-    if "speedup" in doubted and "loss" in failed:
-        return f"{learn_more(one)}; and repeat for the speed: {bench} --repeat 3"
-    if "speedup" in doubted:
-        if one.estimate.pairs > 1:
-            return f"more rounds on an idle machine: {bench} --until decided"
-        return f"repeat in turns, which one pair cannot replace: {bench} --repeat 3"
-    if "speedup" in failed:
-        return more_work(one)
-    if "losses agree" in failed:
-        return "check that both runs read the same data with the same seed and precision"
-    if "loss" in failed:
-        return (
-            f"the speed is fine; for the loss {learn_more(one)}, or set checks.max_final_loss to "
-            "what you expect"
-        )
-    if "steady" in doubted:
-        drifts = any("step time" in gate.reason for gate in one.gates if gate.outcome != "pass")
-        how = "repeat in turns, which averages a drift out" if drifts else "let every run end"
-        return f"{how}: {bench} --repeat 3"
+    failed, doubted = kinds(one, "fail"), kinds(one, "inconclusive")
+    if failed == {"loss"} and "finished" in doubted:
+        return let_it_end(comparisons)  # a loss may be too high because the log ends early
+    if "speedup" in failed and failed <= {"speedup", "loss"} and all(map(falls, runs_of(one))):
+        return mend_speed(comparisons)
+    for found, remedies in ((failed, FAILED), (doubted, DOUBTED)):
+        for name, remedy in remedies.items():
+            if name in found:
+                return remedy(comparisons)
+    return go_on(comparisons)
+
+
+def go_on(comparisons: Sequence[Comparison]) -> str:
+    """Return what is left to do where every gate passed."""
+    one = deciding(comparisons)
+    if one.forced:
+        return compare_same(one)
+    if one.is_plain and one.estimate.pairs == 1:
+        return "run both arms three times in turns, A B, B A, A B, to be sure"
+    if one.is_plain and one.estimate.low <= 1 <= one.estimate.high:
+        return "more runs in turns, if a smaller difference matters"
+    if one.is_plain and one.estimate.high < 1 and one.needed is None:
+        return "keep A"
+    if "baseline" in kinds(one, "pass"):
+        more = again(comparisons, rounds=more_rounds(one))
+        return f"more rounds tell chance from a slow baseline: {more}"
     if one.estimate.pairs > 1:
         return "nothing to mend"
-    return f"nothing to mend; {bench} --repeat 3 says how stable the figure is"
+    return f"nothing to mend; repeats show how far it varies from run to run: {again(comparisons)}"
 
 
-def learn_more(comparison: Comparison) -> str:
-    """Return what lowers the final loss: a usual learning rate where it was low, else steps."""
-    rate = comparison.scaled.first.work.get("lr", "")
-    try:
-        is_low = 0 < float(rate) < USUAL_LEARNING_RATE / 2
-    except ValueError:
-        is_low = False
-    if is_low:
-        return f"raise the learning rate (--set training.lr={USUAL_LEARNING_RATE:g})"
-    return "train for more steps (training.train_iters)"
+def mend_training(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do about a NaN."""
+    return f"mend the training first, its speed means nothing yet: {calm_down(comparisons)}"
 
 
-def bench_command(comparisons: Sequence[Comparison]) -> str:
-    """Return the command that measures the same again, from the configuration of the baseline."""
-    baseline = comparisons[0].baseline.first
-    counts = ",".join(str(arm.gpus) for arm in arms_of(comparisons))
-    config = f" --config {shlex.quote(str(baseline.path / CONFIG_FILE))}" if baseline.run else ""
-    weak = " --scaling weak" if comparisons[0].scaling == "weak" else ""
-    return f"dpbench bench{config} --gpus {counts}{weak}"
+def skip_less(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do about skipped updates."""
+    lower = spell(comparisons, "megatron.initial-loss-scale=65536")
+    return (
+        f"bf16 instead of fp16, or a lower learning rate and loss scale ({lower}): "
+        f"{again(comparisons, 'precision=bf16')}"
+    )
 
 
-def more_work(comparison: Comparison) -> str:
-    """Return what makes a step scale better."""
-    keys = "training.micro_batch_size and global_batch_size"
-    text = f"give each process more work a step: a larger {keys}, the same in all runs"
-    if comparison.estimate.speedup < 1 and comparison.scaled.first.device != "cpu":
-        return f"look at the link between the GPUs first (dpbench doctor), then {text}"
-    strong = comparison.scaling == "strong"
-    if strong and is_launch_bound(comparison.baseline, comparison.scaled):
-        text += "; or CUDA graphs, --set megatron.cuda-graph-impl=local"
+def let_it_end(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do about a log that ends early."""
+    one = deciding(comparisons)
+    cut = next(
+        (
+            run
+            for run in runs_of(one)
+            if any(each.status is Status.INCOMPLETE for each in run.throughput.findings)
+        ),
+        one.scaled.first,
+    )
+    ended = f"how this one ended, if its log tells: dpbench explain {quote_paths([cut.path])}"
+    return f"let every run end; {ended}; then repeat: {again(comparisons)}"
+
+
+def calm_machine(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do about runs that were disturbed or drifted."""
+    if Status.DISTURBED in statuses(deciding(comparisons)):
+        return f"measure again on GPUs that nothing else slows down: {again(comparisons)}"
+    return f"repeats in turns average a drift out: {again(comparisons)}"
+
+
+def mend_baseline(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do about a speed above ideal."""
+    one = deciding(comparisons)
+    if one.forced:
+        return compare_same(one)
+    text = "the baseline was held back; repeat"
+    if one.estimate.pairs == 1 or one.estimate.low <= one.gpu_ratio:
+        text = "more than ideal may be chance or a slow baseline: repeat, with more rounds,"
+    return f"{text} on an idle machine: {again(comparisons, rounds=more_rounds(one))}"
+
+
+def compare_same(comparison: Comparison) -> str:
+    """Return what to do about an answer that was forced."""
+    return f"compare runs of the same work; now they differ in {', '.join(comparison.forced)}"
+
+
+def decide_speed(comparisons: Sequence[Comparison]) -> str:
+    """Return what decides a speed that may be enough or not."""
+    one = deciding(comparisons)
+    if one.is_plain and one.estimate.pairs > 1:
+        return "run both arms again on an idle machine, in turns: A B, B A, A B"
+    if one.is_plain:
+        return "run both arms three times in turns, A B, B A, A B, to be sure"
+    if one.estimate.pairs > 1:
+        return f"on an idle machine, more rounds: {again(comparisons, rounds=more_rounds(one))}"
+    text = "one pair of runs cannot decide this"
+    if bench_can(comparisons):
+        text += "; make three, in turns"
+    return f"{text}: {again(comparisons)}"
+
+
+def log_alike(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do about lines over unequally many steps."""
+    shortest = min(map(interval_of, runs_of(deciding(comparisons))))
+    override = f"training.log_interval={shortest}"
+    return f"log every run alike: {again(comparisons, override)}"
+
+
+def end_stalls(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do about runs that stall."""
+    return f"{find_stalls(deciding(comparisons))}; then repeat: {again(comparisons)}"
+
+
+def record_gpus(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do where nobody recorded the GPUs."""
+    return "dpbench run records the GPUs; for other logs leave --min-gpu-utilization out"
+
+
+def find_losses(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do where a log tells no loss."""
+    text = "give logs with a loss, Megatron prints it on the last rank"
+    if "speedup" not in kinds(deciding(comparisons), "inconclusive"):
+        return text
+    return f"{text}; and {decide_speed(comparisons)}"
+
+
+def mend_speed(comparisons: Sequence[Comparison]) -> str:
+    """Return what to do about a speed that is missed."""
+    one = deciding(comparisons)
+    if one.is_plain:
+        return "keep A" if one.estimate.pairs > 1 else decide_speed(comparisons)
+    return more_work(comparisons)
+
+
+def more_work(comparisons: Sequence[Comparison]) -> str:
+    """Return what makes a step scale better: fewer launches where they bind it, else more samples.
+
+    The kernels of a launch-bound step first fill the idle GPU, so that it takes more than twice the
+    samples.
+    """
+    one = deciding(comparisons)
+    launches = is_launch_bound(one.baseline, one.scaled) and not predict_no_gain(one, GRAPHS)
+    if one.scaling == "strong" and launches:
+        graphs = again(comparisons, "megatron.cuda-graph-impl=local")
+        text = f"start fewer kernels, with CUDA graphs: {graphs}"
+        if options := one.baseline.first.config_options:
+            words = ["dpbench", "tune", *options, "--gpus", str(one.scaled.gpus)]
+            return f"{text}; or search for all that is faster here: {shlex.join(words)}"
+        return f"{text}; or give them more work: {spell(comparisons, *larger_batch(one, 4))}"
+    text = f"give each process more work a step: {again(comparisons, *larger_batch(one, 2))}"
+    if speedup := predict_no_gain(one, LARGER_BATCH):
+        runs = quote_paths(arm.first.path for arm in (one.baseline, one.scaled))
+        text = f"the profiles promise no gain from more work a step ({speedup:.2f}x with twice "
+        text += f"the batch); what else to try: dpbench explain {runs}"
+    if one.estimate.speedup < 1 and one.scaled.first.device != "cpu":
+        text = f"measure the link between the GPUs with dpbench doctor; then {text}"
     return text
+
+
+def larger_batch(comparison: Comparison, factor: int) -> list[str]:
+    """Return overrides for a larger micro batch, in the keys that the configuration sets."""
+    run = comparison.baseline.first
+    names = ["micro_batch_size"]
+    if comparison.scaling == "strong":
+        names.append("global_batch_size")
+    if run.run:
+        try:
+            batch = load_config(str(run.path / CONFIG_FILE)).training.model_dump()
+        except DpbenchError:
+            batch = {}
+        names = [name for name in names if not batch or batch[name] is not None]
+    sizes = {name: run.work.get(name, "") for name in names}
+    return [
+        f"training.{name}={factor * int(size)}" for name, size in sizes.items() if size.isdecimal()
+    ]
+
+
+FAILED: Mapping[str, Remedy] = {
+    "steady": mend_training,
+    "skipped updates": skip_less,
+    "losses agree": mend_difference,
+    "loss": mend_loss,
+    "speedup": mend_speed,
+    "GPU utilisation": more_work,
+}
+"""What to do about a gate that failed, the gravest first."""
+DOUBTED: Mapping[str, Remedy] = {
+    "baseline": mend_baseline,
+    "log interval": log_alike,
+    "finished": let_it_end,
+    "steady": calm_machine,
+    "losses agree": mend_difference,
+    "loss": find_losses,
+    "speedup": decide_speed,
+    "stalls": end_stalls,
+    "GPU utilisation": record_gpus,
+}
+"""The same about one that is inconclusive."""

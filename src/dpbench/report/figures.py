@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from dpbench.compare import Arm, Comparison
-from dpbench.gpu_record import peak_memory_mib, usual_utilization_percent
+from dpbench.arms import Arm
+from dpbench.compare import Comparison
+from dpbench.gpu_use import peak_memory_mib
 from dpbench.report.words import arms_of, micro_batches
 from dpbench.runs import LoggedRun
 
 UNKNOWN = "-"
+BATCH = "batch = ranks x passes x micro"
+"""Samples a step = GPUs or processes x micro batches a step x micro batch size."""
+UNDISTURBED = "samples/s, undisturbed"
+LONG_MS = 1e4
+"""Step times above this are told without decimals."""
 SMALLEST = ("0", "0.0", "0.0%")
 """Figures that are too small for their format say nothing."""
 
@@ -28,27 +35,29 @@ def figure_rows(comparisons: Sequence[Comparison]) -> list[Row]:
     speedups = [f"{one.estimate.speedup:.2f}x" for one in comparisons]
     ranges = [f"{one.estimate.low:.2f}x - {one.estimate.high:.2f}x" for one in comparisons]
     efficiencies = [f"{one.efficiency:.2f}" for one in comparisons]
-    return [
+    rows = [
         Row(title="speedup", cells=("1.00x", *speedups)),
         Row(title="  possible range", cells=("", *ranges)),
-        Row(title="scaling efficiency", cells=("1.00", *efficiencies)),
-        *arm_rows(arms_of(comparisons)),
     ]
+    if not comparisons[0].is_plain:
+        rows.append(Row(title="scaling efficiency", cells=("1.00", *efficiencies)))
+    return [*rows, *arm_rows(arms_of(comparisons))]
 
 
 def arm_rows(arms: Sequence[Arm]) -> list[Row]:
     """Return the figures that are known of at least one arm; those of repeats are their median."""
     rows = [
-        typical(arms, "samples/s, undisturbed", "undisturbed_samples_per_second"),
-        typical(arms, "samples/s, median", "samples_per_second"),
+        each(UNDISTURBED, arms, partial(samples, name="undisturbed_samples_per_second")),
+        each("samples/s, median", arms, partial(samples, name="samples_per_second")),
         typical(arms, "tokens/s", "tokens_per_second", "{:,.0f}"),
         typical(arms, "TFLOP/s per GPU", "tflops_per_gpu"),
         typical(arms, "MFU (of the bf16 peak)", "mfu", "{:.1%}"),
         typical(arms, "step time, median (ms)", "step_time_ms"),
         each("  its quartiles", arms, span),
-        each("samples a step", arms, batch),
+        each(BATCH, arms, batch),
         largest(arms, "peak memory (GiB)", memory_gib, "{:.1f}"),
-        largest(arms, "GPU utilisation", utilization, "{:.0%}"),
+        each("GPU utilisation", arms, lambda arm: known(arm.gpu_utilization_percent, "{:.0f}%")),
+        typical(arms, "samples per joule", "samples_per_joule", "{:#.3g}"),
         each("loss, first -> last", arms, losses),
     ]
     return [row for row in rows if set(row.cells) != {UNKNOWN}]
@@ -84,20 +93,22 @@ def known(value: float | None, form: str) -> str:
 
 def memory_gib(run: LoggedRun) -> float | None:
     """Return the peak memory: what PyTorch allocated, else what the GPU had in use."""
-    mib = run.log.facts.peak_memory_mb or peak_memory_mib(run.gpu_record)
+    mib = run.log.facts.peak_memory_mb or peak_memory_mib(run.gpu_uses)
     return mib / 1024 if mib else None
-
-
-def utilization(run: LoggedRun) -> float | None:
-    """Return the usual utilisation of the GPUs, a ratio."""
-    percent = usual_utilization_percent(run.gpu_record)
-    return None if percent is None else percent / 100
 
 
 def span(arm: Arm) -> str:
     """Return the quartiles of the step time, the widest of the runs."""
     quartiles = [run.step_time_ms_quartiles for run in arm.throughputs]
-    return f"{min(q[0] for q in quartiles):,.1f} - {max(q[1] for q in quartiles):,.1f}"
+    low, high = min(q[0] for q in quartiles), max(q[1] for q in quartiles)
+    digits = 1 if high < LONG_MS else 0
+    return f"{low:,.{digits}f} - {high:,.{digits}f}"
+
+
+def samples(arm: Arm, name: str) -> str:
+    """Return a rate, the median over the runs: at least three digits tell the arms apart."""
+    value = arm.typical(name)
+    return known(value, "{:,.1f}" if value is None or value >= 10 else "{:#.3g}")
 
 
 def batch(arm: Arm) -> str:

@@ -11,19 +11,24 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from dpbench import __version__
-from dpbench.compare import Arm
+from dpbench.arms import Arm
 from dpbench.history import History
-from dpbench.report.advice import next_step, reason_for_loss
+from dpbench.report.advice import next_step
+from dpbench.report.commands import split_commands
 from dpbench.report.figures import Row, arm_rows, figure_rows
+from dpbench.report.headline import gate_word, headline, tone, verdict_word
 from dpbench.report.looks import Shown, show_runs
+from dpbench.report.place_table import place_table
 from dpbench.report.plots import draw_all
+from dpbench.report.reasons import reason_for_loss
 from dpbench.report.run_tables import (
     Table,
     TableRow,
-    environment_table,
+    gpu_table,
     interval_table,
     left_out_table,
     run_table,
+    time_table,
 )
 from dpbench.report.svg import Plot
 from dpbench.report.words import (
@@ -32,19 +37,13 @@ from dpbench.report.words import (
     deciding,
     describe_work,
     devices,
+    forced_label,
     gate_list,
-    headline,
     list_remarks,
-    overall,
+    with_signs,
 )
 from dpbench.runs import LoggedRun
 from dpbench.subject import Subject
-
-COMMAND = re.compile(
-    r"dpbench \w+(?: --config (?:&#39;.*?&#39;|\S+)"
-    r"| --[\w-]+(?: (?:[\d,]+|[\w.]+=\S+|decided|weak)\b)?)*"
-)
-"""A command within a sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,9 +61,11 @@ class Page:
     plots: list[Plot]
     runs: Table
     left_out: Table
+    gpus: Table
     remarks: list[str]
     ends: list[tuple[str, str]]
     """The last output of runs without a figure."""
+    times: Table
     environment: Table
     files: list[tuple[str, str]]
     intervals: list[Table]
@@ -78,7 +79,7 @@ def render_page(subject: Subject) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters["commands"] = mark_commands
+    environment.filters |= {"commands": mark_commands, "breakable": break_after_slashes}
     css = resources.files("dpbench.report").joinpath("page.css").read_text(encoding="utf-8")
     template = environment.get_template("page.html")
     page = template.render(page=make_page(subject), css=css, version=__version__)
@@ -87,12 +88,21 @@ def render_page(subject: Subject) -> str:
 
 def mark_commands(text: str) -> Markup:
     """Return a sentence as HTML, the commands in it as code."""
-    return Markup(COMMAND.sub(r"<code>\g<0></code>", str(escape(text))))
+    parts = [escape(part) for part in split_commands(text)]
+    parts[1::2] = [Markup("<code>{}</code>").format(part) for part in parts[1::2]]
+    return Markup("").join(parts)
+
+
+def break_after_slashes(path: str) -> Markup:
+    """Return a path as HTML that a line may break where a person would."""
+    return Markup(re.sub(r"[/_]", r"\g<0><wbr>", str(escape(path))))
 
 
 def make_page(subject: Subject) -> Page:
     """Return what the page shows."""
-    shown = show_runs(subject.histories)
+    arms = arms_of(subject.comparisons) if subject.comparisons else []
+    labels = {run.path: devices(arm) for arm in arms if arm.label for run in arm.runs}
+    shown = show_runs(subject.histories, labels)
     head = head_with_verdict if subject.comparisons else head_without_verdict
     title, word, tone, said, facts = head(subject)
     return Page(
@@ -105,13 +115,15 @@ def make_page(subject: Subject) -> Page:
         plots=list(draw_all(subject, shown)),
         runs=run_table(shown),
         left_out=left_out_table(shown),
+        gpus=gpu_table(shown),
         remarks=list(list_notes(subject, shown)),
         ends=[
             (one.name, one.run.output_end)
             for one in shown
             if not one.run.measured and one.run.output_end
         ],
-        environment=environment_table(shown),
+        times=time_table(shown),
+        environment=place_table(shown),
         files=list(list_files(shown)),
         intervals=[interval_table(one.name, one.run) for one in shown if one.run.intervals],
     )
@@ -124,15 +136,19 @@ Head = tuple[str, str, str, str, list[tuple[str, str]]]
 def head_with_verdict(subject: Subject) -> Head:
     """Return the head of a page with a verdict."""
     comparisons = subject.comparisons
-    outcome, one = overall(comparisons), deciding(comparisons)
+    word, one = verdict_word(comparisons), deciding(comparisons)
     facts = [("How sure", certainty(one))]
+    if forced := forced_label(comparisons):
+        facts.insert(0, ("Forced", forced))
     if reason := reason_for_loss(one):
-        facts.append(("Why", reason))
+        facts.append((f"Why not {one.gpu_ratio:g}x", reason))
     facts.append(("Next", next_step(comparisons)))
     facts.append(("Work", describe_work(one.scaled.first)))
     title = f"does it scale from {devices(one.baseline)} to {one.scaled.gpus}?"
+    if one.is_plain:
+        title = f"is B faster than A on {one.scaled.count}?"
     said = headline(comparisons)
-    return title, outcome.upper(), outcome, sentence(said), facts
+    return title, word, tone(word), sentence(said), facts
 
 
 def sentence(text: str) -> str:
@@ -177,13 +193,13 @@ def head_without_figure(run: History) -> Head:
             ("Fix", diagnosis.fix),
         )
         facts = [(name, text) for name, text in told if text]
-    elif run.log.first_error:
+    elif run.log.first_error and run.log.first_error not in (run.problem or ""):
         facts = [("First error", run.log.first_error)]
     if run.run and run.run.stage:
         facts.append(("Stage", run.run.stage))
     if run.log.last_step is not None:
         facts.append(("Reached", f"step {run.log.last_step} of {run.log.train_iters}"))
-    if run.hint:
+    if run.hint and not (diagnosis and diagnosis.fix):
         facts.append(("Next", run.hint))
     word = run.status.upper() if failed else "NO FIGURE"
     said = sentence(run.problem or "why is not known")
@@ -203,7 +219,7 @@ def verdict_tables(subject: Subject) -> Iterator[Table]:
         head=["Condition", "Runs", "Outcome", "Figures"],
         kinds=["", "", "outcome", "words"],
         rows=[
-            TableRow(cells=[gate.name, arm, gate.outcome.upper(), gate.reason])
+            TableRow(cells=[gate.name, arm, gate_word(gate), with_signs(gate.reason)])
             for arm, gate in gate_list(comparisons)
         ],
     )
@@ -226,7 +242,10 @@ def figure_table(arms: Sequence[Arm], rows: Sequence[Row]) -> Table:
         caption="The figures of each number of devices; of repeats, their median",
         head=["Figure", *map(devices, arms)],
         kinds=["", *("number" for _ in arms)],
-        rows=[TableRow(cells=[row.title.strip(), *row.cells]) for row in rows],
+        rows=[
+            TableRow(cells=[with_signs(cell) for cell in (row.title.strip(), *row.cells)])
+            for row in rows
+        ],
     )
 
 
@@ -237,6 +256,13 @@ def list_notes(subject: Subject, shown: Sequence[Shown]) -> Iterator[str]:
     for one in shown:
         for note in one.run.run.notes if one.run.run else ():
             yield f"{one.name}: {note}"
+        if subject.comparisons:
+            continue
+        if attempts := one.run.log.attempts_note:
+            yield f"{one.run.path.name} {attempts}"
+        if one.run.measured:
+            for note in one.run.measured.disturbance.describe():
+                yield f"{one.name}: {note}"
 
 
 def list_files(shown: Sequence[Shown]) -> Iterator[tuple[str, str]]:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
+from dpbench.arms import count_devices
 from dpbench.history import History
 from dpbench.report.svg import COLOURS
-from dpbench.report.words import count_devices
 
 MOST_POINTS = 300
 """A longer run is drawn as medians of so many stretches."""
+LEGEND_CHARACTERS, HANDLE_CHARACTERS = 66, 8
+"""Room of a legend's line, and what the piece of line before a name takes of it."""
 MARKERS, LINES = "os^Dv<", ("-", "--", "-.", ":", "-", "--")
 
 
@@ -30,16 +33,22 @@ class Shown:
     marker: str
 
 
-def show_runs(histories: Sequence[History]) -> list[Shown]:
-    """Return the runs of a page with their names and looks."""
-    counts = sorted({run.gpus or 0 for run in histories})
+def show_runs(
+    histories: Sequence[History], labels: Mapping[Path, str] | None = None
+) -> list[Shown]:
+    """Return the runs of a page with their names and looks.
+
+    `labels` names the arm of a run by its path where the GPU count does not.
+    """
+    arms = [(run.gpus or 0, (labels or {}).get(run.path) or arm_title(run)) for run in histories]
+    order = sorted(set(arms))
     shown = []
     for number, run in enumerate(histories):
-        place = counts.index(run.gpus or 0) % len(MARKERS)
-        arm = arm_title(run)
+        place = order.index(arms[number]) % len(MARKERS)
+        arm = arms[number][1]
         line = {"color": COLOURS[f"arm{place + 1}"], "linestyle": LINES[place], "label": arm}
-        before = sum(other.gpus == run.gpus for other in histories[:number])
-        alone = sum(other.gpus == run.gpus for other in histories) == 1
+        before = arms[:number].count(arms[number])
+        alone = arms.count(arms[number]) == 1
         name = arm if alone else f"{arm}, run {before + 1}"
         shown.append(Shown(run=run, name=name, arm=arm, line=line, marker=MARKERS[place]))
     return shown
@@ -64,7 +73,9 @@ def add_legend(axes: Any) -> None:
     """Put a legend above the plot, each name once, where it hides nothing."""
     handles, labels = axes.get_legend_handles_labels()
     by_label = dict(zip(labels, handles, strict=True))
-    columns = 5 if max(map(len, by_label)) < 12 else 2
+    most = max(1, LEGEND_CHARACTERS // (HANDLE_CHARACTERS + max(map(len, by_label))))
+    lines = -(-len(by_label) // most)
+    columns = -(-len(by_label) // lines)
     axes.figure.legend(
         by_label.values(), by_label.keys(), loc="outside upper left", ncols=columns,
         handlelength=2.4, columnspacing=1.2,

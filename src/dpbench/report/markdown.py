@@ -6,19 +6,20 @@ import re
 from collections.abc import Sequence
 
 from dpbench.compare import Comparison
-from dpbench.report.advice import next_step, reason_for_loss
+from dpbench.report.advice import next_step
 from dpbench.report.figures import figure_rows
+from dpbench.report.headline import gate_word, headline, verdict_word
+from dpbench.report.reasons import reason_for_loss
 from dpbench.report.words import (
     arms_of,
     certainty,
     deciding,
+    describe_left_out,
     describe_work,
     devices,
+    forced_label,
     gate_list,
-    headline,
-    list_left_out,
     list_remarks,
-    overall,
 )
 
 SPECIAL = re.compile(r"([\\`*_\[\]<|])")
@@ -28,12 +29,14 @@ def render_markdown(comparisons: Sequence[Comparison]) -> str:
     """Return verdict, figures, gates, what was left out, and what to do next."""
     one = deciding(comparisons)
     reason = reason_for_loss(one)
+    forced = forced_label(comparisons)
     blocks = [
-        f"## {overall(comparisons).upper()}: {escape(headline(comparisons))}",
+        f"## {verdict_word(comparisons)}: {escape(headline(comparisons))}",
+        f"**FORCED: {escape(forced)}.**" if forced else "",
         f"How sure: {escape(certainty(one))}.",
         figures(comparisons),
         gates(comparisons),
-        f"**Why:** {escape(reason)}." if reason else "",
+        f"**Why not {one.gpu_ratio:g}x:** {escape(reason)}." if reason else "",
         f"**Next:** {escape(next_step(comparisons))}.",
         f"Work: {escape(describe_work(one.scaled.first))}.",
         runs(comparisons),
@@ -57,7 +60,7 @@ def gates(comparisons: Sequence[Comparison]) -> str:
     """Return every gate with its outcome."""
     lines = [line(["Condition", "Arm", "Outcome", "Figures"]), line(["---"] * 4)]
     lines += [
-        line([escape(gate.name), arm, gate.outcome.upper(), escape(gate.reason)])
+        line([escape(gate.name), arm, gate_word(gate), escape(gate.reason)])
         for arm, gate in gate_list(comparisons)
     ]
     return "\n".join(lines)
@@ -68,11 +71,9 @@ def runs(comparisons: Sequence[Comparison]) -> str:
     lines = [line(["Run", "Arm", "Intervals that count", "Left out"]), line(["---"] * 4)]
     for arm in arms_of(comparisons):
         for run in arm.runs:
-            parts = [
-                f"{steps} ({reason})" for steps, reason in list_left_out(run.throughput.dropped)
-            ]
             intervals = str(run.throughput.intervals)
-            cells = [escape(str(run.path)), devices(arm), intervals, escape("; ".join(parts))]
+            left_out = escape(describe_left_out(run.throughput.dropped))
+            cells = [escape(str(run.path)), devices(arm), intervals, left_out]
             lines.append(line(cells))
     return "\n".join(lines)
 

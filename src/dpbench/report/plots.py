@@ -7,6 +7,7 @@ from itertools import takewhile
 from statistics import median
 from typing import Any
 
+from dpbench.arms import count_devices
 from dpbench.compare import Comparison
 from dpbench.history import History, Interval
 from dpbench.report.gpu_plots import draw_gpus
@@ -17,7 +18,7 @@ from dpbench.report.looks import (
     thinned,
 )
 from dpbench.report.svg import COLOURS, Plot, draw
-from dpbench.report.words import count_devices
+from dpbench.report.words import devices
 from dpbench.subject import Subject
 
 MOST_BOXES = 12
@@ -37,7 +38,7 @@ def draw_all(subject: Subject, shown: Sequence[Shown]) -> Iterator[Plot]:
     measured = [one for one in runs if one.run.measured]
     if measured:
         yield draw_times(measured)
-    if subject.comparisons:
+    if subject.comparisons and not subject.comparisons[0].is_plain:
         yield draw_scaling(subject.comparisons)
     yield from draw_gpus(shown)
 
@@ -79,10 +80,13 @@ def draw_curves(
     def paint(axes: Any) -> None:
         if start := max(start_up_end(one.run) for one in runs):
             axes.axvspan(0, start, color=COLOURS["shade"], alpha=0.22, linewidth=0)
-        for one in runs:
+        for place, one in enumerate(runs):
             thin = thinned(list_points(one.run, read))
             few = len(thin) <= MOST_MARKERS and len(runs) <= MOST_MARKED_RUNS
-            markers = {"marker": one.marker, "markersize": 3.2} if few else {"linewidth": 1.0}
+            # equal curves lie on each other: the one below stays visible around the one above
+            width = 1.4 + 1.6 * (len(runs) - 1 - place) / len(runs)
+            look = {"marker": one.marker, "markersize": 2 + width, "linewidth": width}
+            markers = look if few else {"linewidth": 1.0}
             if thin:
                 axes.plot(*zip(*thin, strict=True), **one.line, **markers)
             if crossed := list_points(one.run, read, counted=False)[:MOST_POINTS]:
@@ -154,6 +158,7 @@ def paint_boxes(
     labels = [f"{name}\n{middle:,.1f} ms" for name, middle in medians.items()]
     axes.set_yticks(places, labels)
     axes.grid(visible=False, axis="y")
+    axes.locator_params(axis="x", nbins=6)
     axes.set_xlabel("step time, % of the median")
 
 
@@ -170,21 +175,22 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
 
     def paint(axes: Any) -> None:
         ideal = [count / base for count in counts]
-        needed = [1.0, *(one.needed for one in comparisons)]
         axes.plot(counts, ideal, color=COLOURS["soft"], linestyle="--", label="ideal")
-        bars = {"linestyle": ":", "marker": "_", "markersize": 14, "markeredgewidth": 2}
-        label = f"needed ({share:.0%} of ideal)"
-        axes.plot(counts[1:], needed[1:], color=COLOURS["limit"], label=label, **bars)
-        look = {"color": COLOURS["arm1"], "marker": "o", "capsize": 5}
-        label = "measured, with possible range"
+        look = {"color": COLOURS["arm1"], "marker": "o", "markersize": 5, "capsize": 5}
+        label = "measured, with its range"
         axes.errorbar(counts, speedups, yerr=[below, above], label=label, **look)
+        bars = {"linestyle": ":", "marker": "_", "markersize": 22, "markeredgewidth": 2}
+        label = f"needed ({share:.0%} of ideal)"
+        needed = [one.needed for one in comparisons]
+        axes.plot(counts[1:], needed, color=COLOURS["limit"], label=label, zorder=3, **bars)
+        axes.set_xlim(counts[0] - (room := (counts[-1] - base) / 12), counts[-1] + room)
         axes.set_xticks(counts)
         axes.set(xlabel=noun, ylabel=f"speedup over {count_devices(base, device)}")
         axes.set_ylim(bottom=0)
         add_legend(axes)
 
     description = " ".join(
-        f"{one.scaled.gpus}: {one.estimate.speedup:.2f}x, possible {one.estimate.low:.2f}x to "
+        f"{devices(one.scaled)}: {one.estimate.speedup:.2f}x, possible {one.estimate.low:.2f}x to "
         f"{one.estimate.high:.2f}x, ideal {one.gpu_ratio:.0f}x, needed {one.needed:.2f}x."
         for one in comparisons
     )
@@ -212,7 +218,8 @@ def list_points(
 
 def start_up_end(run: History) -> int:
     """Return the last step of start-up; 0 when the first interval counts."""
-    leading = list(takewhile(lambda one: one.left_out, run.intervals))
+    masked = run.measured.disturbance.masked if run.measured else {}
+    leading = list(takewhile(lambda one: one.left_out and one.last not in masked, run.intervals))
     return leading[-1].last if leading else 0
 
 

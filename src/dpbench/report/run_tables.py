@@ -20,6 +20,8 @@ class TableRow:
 
     cells: list[str]
     muted: bool = False
+    differs: bool = False
+    """Its cells should be equal and are not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,42 +86,62 @@ def dropped_of(run: History) -> Sequence[Dropped]:
     return run.measured.throughput.dropped if run.measured else ()
 
 
-def environment_table(shown: Sequence[Shown]) -> Table:
-    """Return where and when each run took place, as far as it tells."""
+def gpu_table(shown: Sequence[Shown]) -> Table:
+    """Return what each GPU did in the intervals that count."""
     rows = []
     for one in shown:
-        run = one.run
-        where, started, took = None, "-", "-"
-        if run.run:
-            where = run.run.environment
-            started = f"{run.run.started:%Y-%m-%d %H:%M:%S %Z}".strip()
-            if run.run.finished:
-                took = f"{(run.run.finished - run.run.started).total_seconds():,.0f}"
-        log = run.log
-        gpus = sorted(set(where.gpu_names)) if where else []
+        for use in one.run.measured.gpu_uses if one.run.measured else ():
+            memory = use.peak_memory_mib
+            figures = [
+                use.utilization_percent,
+                use.power_watts,
+                use.sm_clock_mhz,
+                use.lowest_sm_clock_mhz,
+                use.highest_temperature_celsius,
+                use.throttled_seconds,
+                use.power_capped_seconds,
+            ]
+            told = ["-" if value is None else f"{value:,.0f}" for value in figures]
+            told.append("-" if memory is None else f"{memory / 1024:.1f}")
+            rows.append(TableRow(cells=[one.name, str(use.index), *told]))
+    return Table(
+        title="GPUs",
+        caption="What each GPU did in the intervals that count; memory in the whole run",
+        head=["Run", "GPU", "busy (%)", "power (W)", "SM clock (MHz)", "lowest", "hottest (C)",
+              "slowed down (s)", "at its power limit (s)", "peak memory (GiB)"],
+        kinds=["", "number", *["number"] * 8],
+        rows=rows,
+    )  # fmt: skip
+
+
+def time_table(shown: Sequence[Shown]) -> Table:
+    """Return when each run took place and how its training ended, as far as it tells."""
+    rows = []
+    for one in shown:
+        run = one.run.run
+        took = run.seconds if run else None
+        if run and run.finished and took is None:
+            took = (run.finished - run.started).total_seconds()
+        status = "-" if run is None or run.exit_code is None else str(run.exit_code)
+        if run and run.signal:
+            status = f"{status} ({run.signal})"
         rows.append(
             TableRow(
                 cells=[
                     one.name,
-                    started,
-                    took,
-                    ", ".join(gpus) or ("CPU" if where else "-"),
-                    (where.driver if where else None) or "-",
-                    log.megatron_version or (where.megatron if where else None) or "-",
-                    log.torch_version or (where.torch if where else None) or "-",
-                    where.python if where else "-",
-                    str(where.cpu_count) if where else "-",
+                    f"{run.started:%Y-%m-%d %H:%M:%S %Z}".strip() if run else "-",
+                    "-" if took is None else f"{took:,.0f}",
+                    status,
                 ]
             )
         )
     return Table(
-        title="Environment",
-        caption="Where and when",
-        head=["Run", "Started", "Took (s)", "Device", "Driver", "Megatron-Core", "PyTorch",
-              "Python", "CPUs"],
-        kinds=["", "", "number", "", "", "", "", "", "number"],
+        title="Times",
+        caption="When each run took place, and the exit status of its training",
+        head=["Run", "Started", "Took (s)", "Exit status"],
+        kinds=["", "", "number", ""],
         rows=rows,
-    )  # fmt: skip
+    )
 
 
 def interval_table(name: str, run: History) -> Table:

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
+import math
 import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dpbench.compare import Arm, Comparison
-from dpbench.report.advice import next_step, reason_for_loss
-from dpbench.report.figures import Row, figure_rows
+from dpbench.arms import Arm
+from dpbench.compare import Comparison
+from dpbench.report.advice import next_step
+from dpbench.report.commands import fold, split_commands
+from dpbench.report.figures import BATCH, UNDISTURBED, Row, figure_rows
+from dpbench.report.headline import gate_word, headline, tone, verdict_word
+from dpbench.report.reasons import reason_for_loss
 from dpbench.report.words import (
     arms_of,
     certainty,
     deciding,
+    describe_left_out,
     describe_work,
     devices,
+    forced_label,
     gate_list,
-    headline,
-    list_left_out,
     list_remarks,
-    overall,
+    with_signs,
 )
 
 WIDTH = 80
-TITLE_WIDTH = 27
+TITLE_WIDTH = 32
 MOST_COLUMNS = 3
 """Arms side by side; more of them become rows of a narrower table."""
 MOST_REMARKS = 4
-COLOURS = {"pass": "32", "fail": "31", "inconclusive": "33"}
+ALSO_SHOWN = (BATCH, "MFU (of the bf16 peak)", "GPU utilisation", "loss, first -> last")
+"""Rows that are told of the first and the last of many arms."""
+COLOURS = {"pass": "32", "fail": "31", "inconclusive": "33", "none": "36"}
+AS_RATIO = 0.03
+"""By how much the speedup may differ from the ratio of the medians to stand beside them."""
+HELD = "\N{NO-BREAK SPACE}"
+"""A blank at which no line ends."""
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-SIGNS = {" -> ": " → ", " - ": " – ", " x ": " × "}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,9 +52,7 @@ class Style:
 
     def signs(self, text: str) -> str:
         """Return text with the signs of Unicode, when it can be shown; each is as wide or less."""
-        for plain, sign in SIGNS.items() if self.unicode else ():
-            text = text.replace(plain, sign)
-        return text
+        return with_signs(text) if self.unicode else text
 
     def paint(self, text: str, outcome: str, *, bold: bool = False) -> str:
         """Return text in the colour of an outcome."""
@@ -68,11 +76,14 @@ def render_answer(comparisons: Sequence[Comparison], style: Style | None = None)
 
 def head(comparisons: Sequence[Comparison], style: Style) -> str:
     """Return verdict and certainty."""
-    outcome = overall(comparisons)
-    verdict = wrap(f"{outcome.upper()}: ", headline(comparisons))
-    word, rest = verdict[: len(outcome)], verdict[len(outcome) :]
-    sure = wrap("how sure: ", certainty(deciding(comparisons)))
-    return f"{style.paint(word, outcome, bold=True)}{rest}\n{sure}"
+    word = verdict_word(comparisons)
+    verdict = wrap(f"{word}: ", headline(comparisons))
+    lines = [f"{style.paint(word, tone(word), bold=True)}{verdict[len(word) :]}"]
+    if label := forced_label(comparisons):
+        forced = wrap("FORCED: ", label)
+        lines.append(forced.replace("FORCED", style.paint("FORCED", "fail", bold=True), 1))
+    lines.append(wrap("how sure: ", certainty(deciding(comparisons))))
+    return "\n".join(lines)
 
 
 def table(comparisons: Sequence[Comparison], style: Style) -> str:
@@ -80,18 +91,31 @@ def table(comparisons: Sequence[Comparison], style: Style) -> str:
     if len(comparisons) >= MOST_COLUMNS:
         return rows_of_arms(comparisons, style)
     rows = figure_rows(comparisons)
-    last = [""] * len(rows)
+    ratio = ""
     if len(comparisons) == 1:  # the first lines say speedup and range already
         rows = rows[2:]
-        last = ["", f"{comparisons[0].estimate.speedup:.2f}x"]
+        ratio = ratio_of_rates(comparisons[0])
     rows = [Row(title="", cells=tuple(map(devices, arms_of(comparisons)))), *rows]
-    width = (WIDTH - 8 - TITLE_WIDTH) // 2 if len(comparisons) == 1 else 17
+    width = (WIDTH - 8 - TITLE_WIDTH) // 2 if len(comparisons) == 1 else 16
     lines = []
-    for number, row in enumerate(rows):
-        cells = "".join(f"{style.signs(cell):>{width}}" for cell in row.cells)
-        end = last[number - 1] if 0 < number <= len(last) else ""
+    for row in rows:
+        cells = "".join(f" {style.signs(cell):>{width - 1}}" for cell in row.cells)
+        end = ratio if row.title == UNDISTURBED else ""
         lines.append(f"  {style.signs(row.title):<{TITLE_WIDTH - 2}}{cells}  {end}".rstrip())
     return "\n".join(lines)
+
+
+def ratio_of_rates(comparison: Comparison) -> str:
+    """Return the speedup, to stand behind the typical rates of both arms.
+
+    Nothing when it is not their ratio: a run of one arm stands out.
+    """
+    one, other = (
+        arm.typical("undisturbed_samples_per_second") or math.nan
+        for arm in (comparison.baseline, comparison.scaled)
+    )
+    speedup = comparison.estimate.speedup
+    return f"{speedup:.2f}x" if math.isclose(other / one, speedup, rel_tol=AS_RATIO) else ""
 
 
 def rows_of_arms(comparisons: Sequence[Comparison], style: Style) -> str:
@@ -113,7 +137,7 @@ def rows_of_arms(comparisons: Sequence[Comparison], style: Style) -> str:
         mark = style.paint({"inconclusive": "?"}.get(word, word).upper(), word) if word else ""
         lines.append(f"{line}{efficiency:>8}  {mark}".rstrip())
     rows = {row.title.strip(): row for row in figure_rows(comparisons)}
-    for title in ("samples a step", "MFU (of the bf16 peak)", "loss, first -> last"):
+    for title in ALSO_SHOWN:
         if row := rows.get(title):
             ends = f"{row.cells[0]} on {comparisons[0].baseline.gpus}, {row.cells[-1]} on "
             text = f"{ends}{comparisons[-1].scaled.gpus}"
@@ -133,12 +157,13 @@ def gates(comparisons: Sequence[Comparison], style: Style) -> str:
     shown = [(arm, gate) for arm, gate in found if not many or gate.outcome != "pass"]
     lines = []
     for arm, gate in shown:
-        word = f"  {gate.outcome.upper():<13}"
+        word = gate_word(gate)
         text = f"{arm}: {gate.name}" if many else gate.name
-        line = wrap(word, f"{text}: {style.signs(gate.reason)}")
-        lines.append(line.replace(word.strip(), style.paint(word.strip(), gate.outcome), 1))
+        line = wrap(f"  {word:<13}", f"{text}: {style.signs(gate.reason)}")
+        lines.append(line.replace(word, style.paint(word, tone(word)), 1))
     if passed := len(found) - len(shown):
-        lines.append(f"  {style.paint('PASS', 'pass')}         {passed} other conditions")
+        text = f"{passed} other conditions" if shown else f"all {passed} conditions"
+        lines.append(f"  {style.paint('PASS', 'pass')}         {text}")
     return "\n".join(lines)
 
 
@@ -147,12 +172,8 @@ def details(comparisons: Sequence[Comparison]) -> str:
     scaled = deciding(comparisons).scaled
     lines = [wrap("  work: ", describe_work(scaled.first))]
     for arm in arms_of(comparisons):
-        more = f" and {len(arm.runs) - 1} more" if len(arm.runs) > 1 else ""
-        lines.append(wrap("  runs: ", f"{arm.gpus}: {arm.first.path}{more}"))
-    parts = [
-        f"{steps} ({reason})" for steps, reason in list_left_out(scaled.first.throughput.dropped)
-    ]
-    lines.append(wrap("  left out: ", "; ".join(parts)))
+        lines.append(wrap("  runs: ", f"{devices(arm)}: {name_runs(arm)}"))
+    lines.append(wrap("  left out: ", describe_left_out(scaled.first.throughput.dropped)))
     remarks = list_remarks(comparisons)
     lines += [wrap("  note: ", remark) for remark in remarks[:MOST_REMARKS]]
     if more_notes := len(remarks[MOST_REMARKS:]):
@@ -160,24 +181,53 @@ def details(comparisons: Sequence[Comparison]) -> str:
     return "\n".join(lines)
 
 
+def name_runs(arm: Arm) -> str:
+    """Return where the runs of an arm are: the folder of an experiment, or the first of them."""
+    first, count = arm.first.path, len(arm.runs)
+    if first.parent.name.endswith("_bench") and {run.path.parent for run in arm.runs} == {
+        first.parent
+    }:
+        return f"{count} in {first.parent}"
+    return f"{first} and {count - 1} more" if count > 1 else str(first)
+
+
 def advice(comparisons: Sequence[Comparison]) -> str:
     """Return the most likely reason for a loss and what to try."""
-    lines = [wrap("next: ", next_step(comparisons))]
-    if reason := reason_for_loss(deciding(comparisons)):
-        lines.insert(0, wrap("why:  ", reason))
+    lines = [instruct("next: ", next_step(comparisons))]
+    one = deciding(comparisons)
+    if reason := reason_for_loss(one):
+        lines.insert(0, wrap(f"why not {one.gpu_ratio:g}x: ", reason))
+    return "\n".join(lines)
+
+
+def instruct(label: str, text: str) -> str:
+    """Return text behind a label, a command behind a colon on lines of its own, to be pasted."""
+    lines: list[str] = []
+    sentence, indent = "", " " * len(label)
+    for place, part in enumerate(split_commands(CONTROL.sub(" ", text))):
+        if place % 2 == 0 or not sentence.endswith(": "):
+            sentence += part
+            continue
+        lines.append(wrap(indent if lines else label, sentence.strip(" ;")))
+        lines += [indent + line for line in fold(part, WIDTH - len(indent))]
+        sentence = ""
+    if rest := sentence.strip(" ;"):
+        lines.append(wrap(indent if lines else label, rest))
     return "\n".join(lines)
 
 
 def wrap(label: str, text: str) -> str:
     """Return text behind a label, its further lines indented below the first.
 
-    Control characters, such as those in the name of a folder, do not reach the terminal.
+    Control characters, such as those in the name of a folder, do not reach the terminal. An option
+    --set stays with its value.
     """
-    return textwrap.fill(
-        CONTROL.sub(" ", text),
+    filled = textwrap.fill(
+        CONTROL.sub(" ", text).replace("--set ", f"--set{HELD}"),
         WIDTH,
         initial_indent=label,
         subsequent_indent=" " * len(label),
         break_long_words=False,
         break_on_hyphens=False,
     )
+    return filled.replace(HELD, " ")

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dpbench.compare import Arm, Comparison
-from dpbench.metrics import Dropped
+from dpbench.arms import Arm
+from dpbench.compare import Comparison
+from dpbench.metrics import Dropped, Status
 from dpbench.runs import LoggedRun
 from dpbench.verdict import Gate, Outcome
+
+SIGNS = {" -> ": " → ", " - ": " – ", " x ": " × "}
+
+
+def with_signs(text: str) -> str:
+    """Return text with the signs that ASCII only imitates."""
+    for plain, sign in SIGNS.items():
+        text = text.replace(plain, sign)
+    return text
 
 
 def arms_of(comparisons: Sequence[Comparison]) -> list[Arm]:
@@ -29,65 +39,41 @@ def deciding(comparisons: Sequence[Comparison]) -> Comparison:
     return max(comparisons, key=lambda one: (order.index(one.outcome), one.scaled.gpus))
 
 
-def headline(comparisons: Sequence[Comparison]) -> str:
-    """Return the answer in a sentence."""
-    one = deciding(comparisons)
-    estimate = one.estimate
-    label = " (weak scaling)" if one.scaling == "weak" else ""
-    text = (
-        f"{devices(one.scaled)} train {estimate.speedup:.2f}x as fast as {one.baseline.gpus}"
-        f"{label}: {estimate.low:.2f}x to {estimate.high:.2f}x, needs {one.needed:.2f}x"
-    )
-    if reservation := reserve(one):
-        text += f"; but {reservation}"
-    others = {
-        outcome: [str(other.scaled.gpus) for other in comparisons if other.outcome == outcome]
-        for outcome in ("fail", "inconclusive", "pass")
-        if outcome != one.outcome
+def kinds(comparison: Comparison, outcome: Outcome) -> set[str]:
+    """Return the kinds of the gates of an outcome: their names without the arm."""
+    return {gate.name.split(",")[0] for gate in comparison.gates if gate.outcome == outcome}
+
+
+def runs_of(comparison: Comparison) -> tuple[LoggedRun, ...]:
+    """Return the runs of both arms."""
+    return (*comparison.baseline.runs, *comparison.scaled.runs)
+
+
+def statuses(comparison: Comparison) -> set[Status]:
+    """Return what was found about any of the runs whose speed counts."""
+    pairs = comparison.estimate.pairs
+    return {
+        finding.status
+        for arm in (comparison.baseline, comparison.scaled)
+        for run in arm.throughputs[:pairs]
+        for finding in run.findings
     }
-    parts = [f"{', '.join(counts)} GPUs: {name}" for name, counts in others.items() if counts]
-    return "; ".join([text, *parts])
-
-
-def reserve(comparison: Comparison) -> str | None:
-    """Return why the verdict is worse than the speed alone."""
-    speed, *others = comparison.gates
-    if speed.outcome == "fail":
-        return None
-    failed = {gate.name.split(",")[0] for gate in others if gate.outcome == "fail"}
-    if "steady" in failed:
-        return "the training broke down (NaN)"
-    if "losses agree" in failed:
-        return "the losses differ"
-    if failed:
-        return "the loss gate fails"
-    doubted = {gate.name.split(",")[0] for gate in others if gate.outcome == "inconclusive"}
-    if "baseline" in doubted:
-        return "that is more than ideal"
-    return "a run was not steady" if doubted else None
 
 
 def certainty(comparison: Comparison) -> str:
     """Return what the range of the speedup rests on."""
     runs = comparison.estimate.pairs
+    counts = [len(arm.runs) for arm in (comparison.baseline, comparison.scaled)]
+    alone = f" ({max(counts) - runs} more without a partner)" if max(counts) > runs else ""
     if runs > 1:
-        return f"{runs} pairs of runs; each end of the range holds with 95 %"
-    counts = [arm.first.throughput.intervals for arm in (comparison.baseline, comparison.scaled)]
-    return (
-        f"one run each, so the range is only what the quartiles over {counts[0]} and {counts[1]} "
-        "intervals allow"
-    )
+        return f"{runs} pairs of runs{alone}; each end of the range is 95% sure"
+    kind = f"one pair of runs{alone}" if alone else "one run each"
+    return f"{kind}: the range shows how steps vary, not how runs vary"
 
 
 def devices(arm: Arm) -> str:
-    """Return '2 GPUs' or '2 CPU processes'."""
-    return count_devices(arm.gpus, arm.first.device)
-
-
-def count_devices(count: int, device: str | None) -> str:
-    """Return a number of devices with their noun."""
-    one, many = ("CPU process", "CPU processes") if device == "cpu" else ("GPU", "GPUs")
-    return f"{count} {one if count == 1 else many}"
+    """Return '2 GPUs', '2 CPU processes', or 'A: 2 GPUs'."""
+    return f"{arm.label}: {arm.count}" if arm.label else arm.count
 
 
 def gate_list(comparisons: Sequence[Comparison]) -> list[tuple[str, Gate]]:
@@ -95,7 +81,7 @@ def gate_list(comparisons: Sequence[Comparison]) -> list[tuple[str, Gate]]:
     found: dict[tuple[str, Gate], None] = {}
     for comparison in comparisons:
         for gate in comparison.gates:
-            of_baseline = gate.name.endswith(", baseline")
+            of_baseline = gate.name.endswith((", baseline", ", A"))
             arm = comparison.baseline if of_baseline else comparison.scaled
             found[devices(arm), gate] = None
     return list(found)
@@ -131,6 +117,26 @@ def list_left_out(dropped: Sequence[Dropped]) -> list[tuple[str, str]]:
         )
         for one in dropped
     ]
+
+
+def describe_left_out(dropped: Sequence[Dropped]) -> str:
+    """Return what does not count in a line; what has the same reason in many places is counted."""
+    same: dict[str, list[Dropped]] = {}
+    for one in dropped:
+        same.setdefault(one.reason, []).append(one)
+    parts = []
+    for reason, places in same.items():
+        [(where, _), *others] = list_left_out(places)
+        if others:
+            where = f"{sum(one.intervals for one in places)} intervals"
+        parts.append(f"{where} ({reason})")
+    return "; ".join(parts)
+
+
+def forced_label(comparisons: Sequence[Comparison]) -> str | None:
+    """Return in what the work differs that was compared all the same; None when it does not."""
+    found = dict.fromkeys(text for one in comparisons for text in one.forced)
+    return f"not the same work: {'; '.join(found)}" if found else None
 
 
 def list_remarks(comparisons: Sequence[Comparison]) -> list[str]:
