@@ -277,6 +277,18 @@ def test_what_cannot_be_meant_is_refused_with_status_2(
     assert ended.stdout == ""
 
 
+def test_runs_of_one_log_are_told_apart_by_their_records(tmp_path: Path) -> None:
+    one, other = write(tmp_path, ONE, ONE)
+    shutil.copy(one / "run.log", other / "run.log")
+    copy = shutil.copytree(one, tmp_path / "copy")
+    record = json.loads((one / "run.json").read_text()) | {"started": "2026-11-30T20:31:00Z"}
+    (other / "run.json").write_text(json.dumps(record))
+    compare_arms([one], [other])
+    for place in (copy, copy / "run.log"):
+        with pytest.raises(SetupError, match="a run is named twice"):
+            compare_arms([one], [place])
+
+
 ERRORS = [
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
     "RuntimeError: an invented failure of the save",

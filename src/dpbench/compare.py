@@ -143,9 +143,16 @@ def refuse_copies(paths: Sequence[Path]) -> None:
     """Refuse a run that is named twice, or whose log is a copy of another's. Errors: SetupError."""
     logs = [(path, (path / LOG_FILE if path.is_dir() else path).resolve()) for path in paths]
     for (one, log), (other, copy) in combinations(logs, 2):
-        if log == copy or filecmp.cmp(log, copy, shallow=False):
+        if log == copy or is_copy(log, copy):
             message = f"a run is named twice: {other} has the log of {one}"
             raise SetupError(message, hint="name each run once: a copy is no repeat")
+
+
+def is_copy(log: Path, other: Path) -> bool:
+    """Whether two logs are alike and nothing beside them tells two runs apart."""
+    records = (log.with_name(RUN_FILE), other.with_name(RUN_FILE))
+    told_apart = all(map(Path.is_file, records)) and not filecmp.cmp(*records, shallow=False)
+    return not told_apart and filecmp.cmp(log, other, shallow=False)
 
 
 def group_by_gpus(runs: Iterable[LoggedRun]) -> list[Arm]:
