@@ -212,12 +212,40 @@ def test_when_the_time_is_up_what_is_kept_is_compared_and_the_rest_is_said(
 ) -> None:
     first = begin(config, tries, minutes=14)
     tuned = run(first)
-    assert outcomes(tuned)["one pass"] == "kept"
-    assert outcomes(tuned)["slow"] == outcomes(tuned)["bf16"] == "not tried"
+    assert outcomes(tuned)["one pass"] == outcomes(tuned)[LONG] == "kept"
+    assert outcomes(tuned)["faster"] == outcomes(tuned)["bf16"] == "not tried"
     assert tuned.estimate
-    assert tuned.estimate.pairs == 3
+    assert tuned.estimate.pairs == 2
     assert machine.clock <= 14 * 60
     check_golden("tune_time_up.txt", render_tuned(tuned))
+    more = tuning.open_experiment(first.folder, minutes=600, show=io.StringIO())
+    assert outcomes(run(more))["bf16"] == "kept"
+
+
+@pytest.mark.parametrize(
+    ("minutes", "one", "two", "pairs"),
+    [
+        (3, "not tried", "not tried", 0),  # only the start was trained
+        (4, "kept", "not tried", 1),  # cut in the first round
+        (5, "kept", "beaten", 1),  # after it
+        (8, "kept", "beaten", 1),  # cut in the second round
+        (10, "kept", "beaten", 2),
+    ],
+)
+def test_what_was_trained_until_the_time_was_up_counts(
+    minutes: int, one: str, two: str, pairs: int, config: Config, tries: Path, machine: Machine
+) -> None:
+    first = begin(config, tries, minutes=minutes)
+    tuned = run(first)
+    rows = {row.name: row for row in tuned.found.rows}
+    assert (rows["one pass"].outcome, rows["two passes"].outcome) == (one, two)
+    assert rows["three passes"].outcome == "passed over"
+    assert rows["slow"].outcome == "not tried"
+    assert ("in one round" in rows["one pass"].reason) == (minutes in (4, 5, 8))
+    assert (tuned.estimate.pairs if tuned.estimate else 0) == pairs
+    assert machine.clock <= 60 * minutes
+    text = render_tuned(tuned)
+    assert ("nothing was tried" in text) == (minutes == 3)
     more = tuning.open_experiment(first.folder, minutes=600, show=io.StringIO())
     assert outcomes(run(more))["bf16"] == "kept"
 
@@ -425,7 +453,7 @@ def test_the_advice_fits_what_was_tuned(config: Config, tmp_path: Path, machine:
     begun = begin(given, file, minutes=0)
     begun.folder = begun.folder.rename("my runs")
     early = render_tuned(run(begun))
-    assert "how sure: none of it was trained; for 1 of 1 tries" in early
+    assert "for 1 of 1 tries there was no time" in " ".join(early.split())
     assert "dpbench tune --resume 'my runs'\n" in early
     begun.deadline = 1e9
     tuned = run(begun)

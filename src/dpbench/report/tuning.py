@@ -64,7 +64,8 @@ def head(tuned: Tuned, style: Style) -> str:
         text = f"nothing that was tried makes {plan.name} train faster {where}"
         sure = f"each was trained for {plan.steps} steps beside what was kept before"
         if all(row.outcome in ("not tried", "passed over") for row in tuned.found.rows):
-            sure = "none of it was trained"
+            text = f"nothing was tried that might make {plan.name} train faster {where}"
+            sure = "only what was there before was trained"
     if left := left_out(tuned):
         sure += f"; for {left} of {len(tuned.found.rows)} tries there was no time"
     first = wrap(f"{label}: ", text)
@@ -93,7 +94,7 @@ def row_lines(row: Row, style: Style) -> list[str]:
         word = style.paint(word, COLOURS[row.outcome])
     name = cut(row.name, NAME_WIDTH)
     line = f"    {name:<{NAME_WIDTH}}{rate:>10}{gain:>8}{gap:>12}  {word}"
-    reason = row.reason if row.outcome in ("failed", "passed over") else ""
+    reason = row.reason if row.outcome != "not tried" else ""  # that is told once, above
     return [line, wrap("      ", reason)] if reason else [line]
 
 

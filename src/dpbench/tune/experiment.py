@@ -66,7 +66,9 @@ class Experiment:
     plan: Plan
     config: Config
     """What is to be faster."""
-    deadline: float
+    seconds: float
+    """How long all of it may take."""
+    deadline: float = field(init=False)
     """When no further training may be under way, by time.monotonic()."""
     show: TextIO
     took: list[float] = field(default_factory=list)
@@ -75,6 +77,10 @@ class Experiment:
     """Trainings for which time is kept."""
     first: LoggedRun | None = None
     """The first training that could be measured: that of the start."""
+
+    def __post_init__(self) -> None:
+        """Begin to count the time."""
+        self.deadline = time.monotonic() + self.seconds
 
     def trial(self, config: Config) -> Config:
         """Return the configuration of a short training. Errors: ConfigError."""
@@ -149,7 +155,7 @@ class Experiment:
     def make(self, config: Config, name: str) -> Path:
         """Train and return the folder, also of a training that failed. Errors: as train()."""
         usual = median(self.took) if self.took else 0
-        left = self.deadline - time.monotonic() - self.reserved * usual
+        left = self.deadline - time.monotonic() - self.kept_back(usual)
         if left < usual:
             raise OutOfTimeError
         launch = plan_launch(self.trial(config), gpus=self.plan.gpus)
@@ -160,6 +166,15 @@ class Experiment:
             )
         except TrainingError as error:
             return error.folder
+
+    def kept_back(self, usual: float) -> float:
+        """Return the seconds that are not to be spent now, where a training takes `usual` ones.
+
+        Start and end are compared at last: as often as is wanted in at most a third of all the
+        time, but once in any case.
+        """
+        wanted, least = self.reserved * usual, min(self.reserved, 2) * usual
+        return max(min(wanted, self.seconds / 3), least)
 
     def confirm(self, found: Found) -> Estimate | None:
         """Compare start and end in turns; None when there is no time for a pair."""
@@ -194,7 +209,7 @@ def new_experiment(
     (folder / CONFIG_FILE).write_text(dump_config(config), encoding="utf-8")
     (folder / TRIES_FILE).write_text(text, encoding="utf-8")
     (folder / PLAN_FILE).write_text(plan.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return Experiment(folder=folder, plan=plan, config=config, deadline=after(minutes), show=show)
+    return Experiment(folder=folder, plan=plan, config=config, seconds=60 * minutes, show=show)
 
 
 def open_experiment(
@@ -204,12 +219,7 @@ def open_experiment(
     plan = read_plan(folder)
     overrides = ["launch.allow_busy=true"] if allow_busy else []
     config = load_config(str(folder / CONFIG_FILE), overrides)
-    return Experiment(folder=folder, plan=plan, config=config, deadline=after(minutes), show=show)
-
-
-def after(minutes: float) -> float:
-    """Return the time in so many minutes, by time.monotonic()."""
-    return time.monotonic() + 60 * minutes
+    return Experiment(folder=folder, plan=plan, config=config, seconds=60 * minutes, show=show)
 
 
 def tune(experiment: Experiment, tell: Callable[[Row], None]) -> Tuned:

@@ -3,6 +3,7 @@
 Coordinate descent: each choice of a group is trained beside what was kept so far, and the best one
 that is faster in both rounds and learns the same is kept. The second round goes backwards, so that
 a machine which grows slower or faster favours nobody, and leaves out what the first one excludes.
+When the time is up, what was trained until then has to do.
 That the best of many is partly luck is why start and end are compared again afterwards.
 """
 
@@ -27,6 +28,7 @@ LEAST_GAIN = 1.01
 Outcome = Literal["kept", "beaten", "no gain", "other loss", "failed", "passed over", "not tried"]
 PLACE = re.compile(r"^.*?:\d+:\d+: ")
 """Where a message says that something was written; the table has the name of the try."""
+TIME_UP = "the time was up"
 LONGEST_SLUG = 40
 """Characters of a name in that of a folder."""
 Numbered = tuple[int, Try]
@@ -155,12 +157,7 @@ class Search:
         rows: list[Row] = []
         kept: list[Numbered] = []
         for _, members in groupby(enumerate(tries, start=1), key=lambda one: one[1].group):
-            group = list(members)
-            try:
-                found, winner = self.try_group(config, group)
-            except OutOfTimeError:
-                rows += [not_tried(choice) for choice in tries[group[0][0] - 1 :]]
-                break
+            found, winner = self.try_group(config, list(members))
             rows += found
             if winner:
                 config = winner.config
@@ -172,25 +169,55 @@ class Search:
     ) -> tuple[list[Row], Candidate | None]:
         """Return a row for each choice of a group, and the one that is kept, if any is."""
         rows: dict[int, Row] = {}
-        candidates = list(self.candidates(config, group, rows))
         name = f"kept-{group[0][0]:02}"  # a choice begins with its number: none is called so
-        for turn in (1, 2):
-            if not candidates:
-                break
-            order = candidates if turn == 1 else candidates[::-1]
-            before = self._trainer.train_kept(config, f"{name}_{turn}") if turn == 1 else None
-            results = [self._trainer.train(one.config, run_name(one, turn)) for one in order]
-            base = before or self._trainer.train_kept(config, f"{name}_{turn}")
-            self._start = self._start or base.curve
-            candidates = [
-                one
-                for one, result in zip(order, results, strict=True)
-                if self.may_go_on(one, result, base, rows)
-            ]
-        winner = max(candidates, key=lambda one: one.gain, default=None)
-        for one in candidates:
-            self.note(rows, one.number, one.row("kept" if one is winner else "beaten"))
+        order = list(self.candidates(config, group, rows))
+        base, results = self.train_round(config, f"{name}_1", order, turn=1)
+        for one in order[len(results) :]:
+            self.note(rows, one.number, one.row("not tried", TIME_UP))
+        going = self.judge_round(order, results, base, rows) if base else []
+        order = going[::-1]
+        base, results = self.train_round(config, f"{name}_2", order, turn=2)
+        if base:
+            going = self.judge_round(order, results, base, rows)
+        winner = max(going, key=lambda one: one.gain, default=None)
+        for one in going:
+            reason = "" if len(one.gains) > 1 else f"in one round: {TIME_UP}"
+            self.note(rows, one.number, one.row("kept" if one is winner else "beaten", reason))
         return [rows[number] for number, _ in group], winner
+
+    def train_round(
+        self, config: Config, name: str, order: Sequence[Candidate], *, turn: Literal[1, 2]
+    ) -> tuple[Measured | None, list[Measured | Failed]]:
+        """Train each choice beside what was kept, which the first round begins with.
+
+        Returns what was kept, None without time for it, and the choices that there was time for.
+        """
+        base, results = None, []
+        try:
+            if order and turn == 1:
+                base = self._trainer.train_kept(config, name)
+            for one in order:
+                results.append(self._trainer.train(one.config, run_name(one, turn)))
+            if order and turn == 2:
+                base = self._trainer.train_kept(config, name)
+        except OutOfTimeError:
+            pass
+        return base, results
+
+    def judge_round(
+        self,
+        order: Sequence[Candidate],
+        results: Sequence[Measured | Failed],
+        base: Measured,
+        rows: dict[int, Row],
+    ) -> list[Candidate]:
+        """Return the choices that may still be kept after a round."""
+        self._start = self._start or base.curve
+        return [
+            one
+            for one, result in zip(order, results, strict=False)
+            if self.may_go_on(one, result, base, rows)
+        ]
 
     def candidates(
         self, config: Config, group: Sequence[Numbered], rows: dict[int, Row]
@@ -238,11 +265,6 @@ class Search:
         """Keep what came of a try, and tell it."""
         rows[number] = row
         self._tell(row)
-
-
-def not_tried(choice: Try) -> Row:
-    """Return the row of a try that there was no time for."""
-    return Row(group=choice.group, name=choice.name, outcome="not tried", reason="the time was up")
 
 
 def run_name(one: Candidate, turn: int) -> str:
