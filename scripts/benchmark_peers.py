@@ -185,7 +185,7 @@ def print_ratio(title: str, runs: Mapping[Arm, Rounds], baseline: Arm, other: Ar
     below, above = (runs.get(arm, {}) for arm in (baseline, other))
     pairs = [(below[key].throughput, above[key].throughput) for key in below if key in above]
     if pairs:
-        found = estimate_speedup(pairs)
+        found = estimate_speedup(pairs, alike=baseline[1] == other[1])
         value = f"{found.speedup:.2f}x ({found.low:.2f}x to {found.high:.2f}x)"
         print(f"| {title} | {len(pairs)} | {value} |")
 

@@ -85,6 +85,27 @@ def test_least_speed_can_be_asked_for_where_the_count_is_the_same(tmp_path: Path
     assert "needed 0.95x" in render_answer([comparison]).splitlines()[0]
 
 
+@pytest.mark.parametrize(
+    ("step_ms", "word", "gated"),
+    [
+        (225, "NO DIFFERENCE SHOWN", "inconclusive"),  # steps vary by 2 %, runs by more
+        (260, "NO DIFFERENCE SHOWN", "inconclusive"),  # two runs of one training on a shared H200
+        (300, "SLOWER", "fail"),
+        (170, "FASTER", "pass"),
+    ],
+)
+def test_one_pair_takes_in_what_runs_of_one_training_differ_by(
+    step_ms: float, word: str, gated: str, tmp_path: Path
+) -> None:
+    paths = write(tmp_path, ONE, replace(ONE, step_ms=step_ms))
+    [comparison] = compare_arms(paths[:1], paths[1:])
+    text = " ".join(render_answer([comparison]).split())
+    assert text.startswith(f"{word}: ")
+    assert "one run each: the range is what runs of one training may differ by" in text
+    [asked] = compare_arms(paths[:1], paths[1:], checks={"min_efficiency": 1.0})
+    assert asked.gates[0].outcome == gated
+
+
 def test_a_slower_side_that_fails_for_sure_is_not_run_again(tmp_path: Path) -> None:
     paths = write(tmp_path, *(replace(ONE, step_ms=ms) for ms in (220, 221, 222, 300, 301, 302)))
     checks = {"min_efficiency": 1.0}

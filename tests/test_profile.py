@@ -20,17 +20,21 @@ from dpbench.config import Config, load_config
 from dpbench.errors import SetupError
 from dpbench.megatron import find_megatron
 from dpbench.options import load_options
-from dpbench.profile.causes import Arms, find_causes, list_remarks
+from dpbench.profile.causes import Arms, find_causes
 from dpbench.profile.explain import Explanation, explain_arms, explain_paths
 from dpbench.profile.make import STEPS, for_profile, is_left_out
 from dpbench.profile.parts import PARTS, break_down
 from dpbench.profile.prediction import predict
 from dpbench.profile.record import Profile, merge_ranks, read_profile
+from dpbench.profile.remarks import list_remarks
 from dpbench.provenance.packages import torch_versions
 from dpbench.report.terminal import render_answer
-from dpbench.report.why import render_why
+from dpbench.report.why import render_one, render_why
 from profiles import CASES, LAUNCH_BOUND, ONE, TWO, Made, arms, split
 from stories import CONFIG, STORIES, Story, tell
+
+H200 = Path(__file__).parent / "profiles_h200"
+"""What profile runs on one H200 wrote."""
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -381,6 +385,35 @@ def test_one_profile_run_shows_its_parts(tmp_path: Path, dpbench: Dpbench) -> No
     assert done.returncode == 0
     assert re.search(r"forward and backward +44\.0 +85%", done.stdout)
     assert json.loads(dpbench("explain", folder, "--json").stdout)["parts_ms"]["exchange"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "busy_ms", "idle", "launches"),
+    [("wikitext2-gpt2", 49.07, 0.83, 4208), ("wikitext2-gpt2-fast", 19.05, 0.10, 194)],
+)
+def test_a_profile_of_one_h200(name: str, busy_ms: float, idle: float, launches: float) -> None:
+    arm = break_down(Profile.model_validate_json((H200 / f"{name}.json").read_text()))
+    assert arm.on_gpu
+    assert sum(arm.parts.values()) == pytest.approx(arm.step_ms)
+    assert arm.parts["forward_backward"] + arm.parts["optimizer"] == pytest.approx(
+        busy_ms, rel=1e-3
+    )
+    assert arm.parts["exchange"] == arm.parts["waiting"] == 0
+    assert arm.idle_share == pytest.approx(idle, abs=0.01)
+    assert arm.launches == pytest.approx(launches, abs=1)
+    screen = render_one(arm)
+    is_slow = name == "wikitext2-gpt2"
+    assert ("nothing to do for 83% of the step" in " ".join(screen.split())) == is_slow
+    assert ("micro_batches_per_step=1" in screen) == is_slow
+    assert max(map(len, screen.splitlines())) <= 80
+
+
+def test_one_profile_that_waits_for_input_says_so() -> None:
+    told = render_one(split(replace(ONE, step=150, input=40, passes=1)))
+    assert "a step waits for input for 27% of its time" in told
+    assert "megatron.num-workers=4" in told
+    assert "micro_batches_per_step" not in told
+    assert "note:" not in render_one(split(ONE))
 
 
 def test_profiles_that_do_not_belong_together_are_refused(tmp_path: Path) -> None:

@@ -202,11 +202,12 @@ def test_a_scaled_run_that_stalls_again_and_again_is_in_doubt() -> None:
     steady, stalling = run(*[200.0] * 12), run(*[110.0, 400.0, 400.0, 400.0] * 3)
     pairs = [(steady, stalling)] * 3
     assert estimate_speedup(pairs).speedup == pytest.approx(200 / 110)
-    answer = judge_stalls(pairs, 1.6)
+    answer = judge_stalls(pairs, estimate_speedup(pairs), 1.6)
     assert answer is not None
     assert answer.outcome == "inconclusive"
     disturbed = run(*[200.0, 700.0, 700.0, 700.0] * 3)
-    assert judge_stalls([(disturbed, stalling)] * 3, 1.6) is None, "both alike"
+    alike = [(disturbed, stalling)] * 3
+    assert judge_stalls(alike, estimate_speedup(alike), 1.6) is None, "both alike"
 
 
 def test_one_failed_gate_fails_and_doubt_outweighs_a_pass() -> None:

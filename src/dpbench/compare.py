@@ -175,13 +175,14 @@ def judge(
     forced = check_same_work(baseline, scaled, scaling, force=force)
     checks = replace_checks(configured_checks(scaled.first.path), given)
     pairs = list(zip(baseline.throughputs, scaled.throughputs, strict=False))
-    estimate, ratio = estimate_speedup(pairs), scaled.gpus / baseline.gpus
+    ratio = scaled.gpus / baseline.gpus
+    estimate = estimate_speedup(pairs, alike=ratio == 1)
     is_asked = ratio > 1 or "min_efficiency" in given
     needed = checks.min_efficiency * ratio if is_asked else None
     gates: list[Gate | None] = []
     who = "the scaled runs" if ratio > 1 else scaled.name
     if needed is not None:
-        gates.append(judge_stalls(pairs, needed, who))
+        gates.append(judge_stalls(pairs, estimate, needed, who))
     if ratio > 1:
         gates.append(judge_baseline(estimate, ratio, other_work=bool(forced)))
     uneven = judge_intervals(baseline, scaled)

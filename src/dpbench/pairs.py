@@ -28,6 +28,9 @@ T975 = (3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.
 Beyond the table the last: never narrower than the truth.
 """
 
+ONE_PAIR = math.exp(1.96 * PRIOR_SD)
+"""A ratio that one pair of runs of the same training stays below 39 times in 40."""
+
 Pair = tuple[Throughput, Throughput]
 
 
@@ -41,10 +44,15 @@ class Estimate:
     pairs: int
 
 
-def estimate_speedup(pairs: Sequence[Pair]) -> Estimate:
-    """Return the speedup of the second run over the first in each pair."""
+def estimate_speedup(pairs: Sequence[Pair], *, alike: bool = False) -> Estimate:
+    """Return the speedup of the second run over the first in each pair.
+
+    `alike`: both ran on as many GPUs, so that their speeds may well be equal. The bounds of one
+    pair then take in what runs of one training differ by: without, a training against itself
+    leaves them in one comparison of six to one of three.
+    """
     if len(pairs) == 1:
-        return estimate_one(*pairs[0])
+        return estimate_one(*pairs[0], least=ONE_PAIR if alike else 1.0)
     logs = [
         math.log(scaled.undisturbed_samples_per_second / baseline.undisturbed_samples_per_second)
         for baseline, scaled in pairs
@@ -68,18 +76,18 @@ def estimate_logs(logs: Sequence[float]) -> Estimate:
     )
 
 
-def estimate_one(baseline: Throughput, scaled: Throughput) -> Estimate:
+def estimate_one(baseline: Throughput, scaled: Throughput, *, least: float) -> Estimate:
     """Return what one pair allows: no confidence interval, but the gap between the quartiles.
 
     The bounds are what the slower quartile of one run and the faster one of the other would give,
-    widened to take in the ratio of the undisturbed rates.
+    widened to take in the ratio of the undisturbed rates, and `least` times more and less.
     """
     speedup = scaled.undisturbed_samples_per_second / baseline.undisturbed_samples_per_second
     slow, fast = scaled.samples_per_second_quartiles
     base_slow, base_fast = baseline.samples_per_second_quartiles
     return Estimate(
         speedup=speedup,
-        low=min(slow / base_fast, speedup),
-        high=max(fast / base_slow, speedup),
+        low=min(slow / base_fast, speedup / least),
+        high=max(fast / base_slow, speedup * least),
         pairs=1,
     )

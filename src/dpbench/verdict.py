@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import Literal
 
 from dpbench.metrics import Status, Throughput
-from dpbench.pairs import Estimate, Pair, estimate_speedup
+from dpbench.pairs import Estimate, Pair
 from dpbench.steady import sort_findings
 
 Outcome = Literal["pass", "fail", "inconclusive"]
@@ -57,18 +57,16 @@ def judge_speed(estimate: Estimate, needed: float | None) -> Gate:
 
 
 def tell_faster(estimate: Estimate) -> str:
-    """Return what the bounds say about two arms of the same GPU count.
-
-    Those of one pair lack the noise from run to run: a training against itself leaves them in one
-    comparison of six to one of three.
-    """
+    """Return what the bounds say about two arms of the same GPU count."""
     if estimate.low <= 1 <= estimate.high:
         return "no difference is shown"
     word = "faster" if estimate.low > 1 else "slower"
     return f"B was {word} in this pair" if estimate.pairs == 1 else f"B is {word}"
 
 
-def judge_stalls(pairs: Sequence[Pair], needed: float, who: str = "the scaled runs") -> Gate | None:
+def judge_stalls(
+    pairs: Sequence[Pair], estimate: Estimate, needed: float, who: str = "the scaled runs"
+) -> Gate | None:
     """Doubt a speed that only the fastest quarter of the intervals reaches, not the whole run.
 
     What disturbs both runs alike cancels; a scaled run that stalls by itself does not.
@@ -78,8 +76,7 @@ def judge_stalls(pairs: Sequence[Pair], needed: float, who: str = "the scaled ru
         for baseline, scaled in pairs
     ]
     experienced = math.exp(fmean(map(math.log, ratios)))
-    fastest = estimate_speedup(pairs)
-    if experienced >= needed or fastest.low < needed:
+    if experienced >= needed or estimate.low < needed:
         return None
     whole = tell_apart(experienced, needed)
     reason = f"{whole}x over whole runs, below {needed:.2f}x: {who} stall"

@@ -18,8 +18,6 @@ HEALTHY_SHARE = 0.05
 """A step that loses less in all has nothing worth mending."""
 UNEVEN = 0.05
 """Processes that differ by more than this in the same work are not equally fast."""
-IDLE_SHARE = 0.25
-"""A GPU that idles for more of the step than this is worth a remark, lost or not."""
 MANY_BUCKETS = 8
 BUCKET_PARAMETERS = 40_000_000
 """Megatron's default bucket; the exchange of the last one has nothing to hide behind."""
@@ -219,12 +217,12 @@ def tell_input(arms: Arms, lost_ms: float) -> Told:
         f"a step waits {other.parts['input']:,.1f} ms for samples "
         f"({one.parts['input']:,.1f} on {one.gpus}; loader processes each: {workers})"
     )
-    return "input-bound", "the input is too slow", sentence, input_tries(arms)
+    return "input-bound", "the input is too slow", sentence, input_tries(other)
 
 
-def input_tries(arms: Arms) -> tuple[str, ...]:
+def input_tries(arm: Breakdown) -> tuple[str, ...]:
     """Return what makes input faster."""
-    workers = max(2 * arms.scaled.first.num_workers, 4)
+    workers = max(2 * arm.first.num_workers, 4)
     return (
         f"--set megatron.num-workers={workers}, if the cores are there",
         "--set megatron.no-create-attention-mask-in-dataloader=true",
@@ -300,22 +298,3 @@ TELL: Mapping[str, Callable[[Arms, float], Told]] = {
     "gaps": tell_gaps,
     "rest": tell_rest,
 }
-
-
-def list_remarks(arms: Arms) -> list[str]:
-    """Return what costs time on all GPU counts alike, and so does not show in the speedup."""
-    one, other = arms.baseline, arms.scaled
-    remarks = []
-    named = {cause.part for cause in find_causes(arms)}
-    if min(one.idle_share, other.idle_share) > IDLE_SHARE and "gaps" not in named:
-        remarks.append(
-            f"the GPUs idle for {one.idle_share:.0%} and {other.idle_share:.0%} of a step while "
-            f"the host starts kernels; that scales, but both would be faster with {GRAPHS}"
-        )
-    waits = [arm.parts["input"] / arm.step_ms for arm in (one, other)]
-    if min(waits) > HEALTHY_SHARE and "input" not in named:
-        remarks.append(
-            f"both wait for input, {waits[0]:.0%} and {waits[1]:.0%} of a step: "
-            f"{input_tries(arms)[0]}"
-        )
-    return remarks

@@ -11,11 +11,12 @@ from dpbench.arms import Arm
 from dpbench.compare import Comparison, Scaling
 from dpbench.config import load_config
 from dpbench.errors import DpbenchError, SetupError
-from dpbench.profile.causes import Arms, Cause, find_causes, list_remarks
+from dpbench.profile.causes import Arms, Cause, find_causes
 from dpbench.profile.make import find_profile
 from dpbench.profile.parts import Breakdown, break_down
 from dpbench.profile.prediction import Prediction, predict
 from dpbench.profile.record import read_profile
+from dpbench.profile.remarks import list_remarks
 from dpbench.results import CONFIG_FILE, RUN_FILE, read_run
 from dpbench.subject import compare_paths
 

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from dpbench.profile.causes import (
     BUCKET_PARAMETERS,
     GRAPHS,
-    IDLE_SHARE,
     LARGER_BATCH,
     OVERLAP,
     Arms,
     overlap_bucket,
 )
 from dpbench.profile.parts import Breakdown
+from dpbench.profile.remarks import IDLE_SHARE
 
 BACKWARD_SHARE = 2 / 3
 """Of forward and backward: a backward pass does twice the work of a forward pass."""

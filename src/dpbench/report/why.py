@@ -13,6 +13,7 @@ from dpbench.profile.causes import HEALTHY_SHARE, Arms
 from dpbench.profile.explain import Explanation
 from dpbench.profile.parts import PARTS, Breakdown
 from dpbench.profile.prediction import Prediction
+from dpbench.profile.remarks import list_remarks_alone
 from dpbench.report.advice import next_step
 from dpbench.report.commands import quote_paths
 from dpbench.report.data import finite
@@ -167,6 +168,9 @@ def render_one(arm: Breakdown) -> str:
     lines.append(f"  {'step':<{TITLE_WIDTH}}{figure(arm.step_ms)}")
     if arm.launches is not None:
         lines.append(f"  {'kernels started':<{TITLE_WIDTH}}{arm.launches:>10,.0f}")
+    for sentence, tries in list_remarks_alone(arm):
+        lines += ["", wrap("note: ", sentence)]
+        lines += [wrap("   try: ", remedy) for remedy in tries[:MOST_TRIES]]
     return "\n".join(lines) + "\n"
 
 
@@ -221,4 +225,5 @@ def describe_arm(arm: Breakdown) -> Mapping[str, Any]:
 def render_one_json(arm: Breakdown) -> str:
     """Return the breakdown of a single profile as a JSON document."""
     document = {"schema_version": SCHEMA_VERSION, "dpbench": __version__, **describe_arm(arm)}
+    document["notes"] = [sentence for sentence, _ in list_remarks_alone(arm)]
     return json.dumps(finite(document), indent=2, allow_nan=False) + "\n"

@@ -68,6 +68,8 @@ def certainty(comparison: Comparison) -> str:
     if runs > 1:
         return f"{runs} pairs of runs{alone}; each end of the range is 95% sure"
     kind = f"one pair of runs{alone}" if alone else "one run each"
+    if comparison.is_plain:
+        return f"{kind}: the range is what runs of one training may differ by"
     return f"{kind}: the range shows how steps vary, not how runs vary"
 
 

@@ -190,7 +190,7 @@ class Experiment:
             except OutOfTimeError:
                 break
             pairs.append((runs["start"], runs["end"]))
-        return estimate_speedup(pairs) if pairs else None
+        return estimate_speedup(pairs, alike=True) if pairs else None
 
 
 def new_experiment(
