@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import math
+import re
 import shutil
 import subprocess
 import sys
@@ -128,3 +129,13 @@ def test_a_range_that_does_not_hold_one_is_a_false_alarm(
     assert ended.returncode == alarms, ended.stderr
     assert ended.stdout.count("FALSE ALARM") == alarms
     assert f"{alarms} false alarms in 1 comparisons" in ended.stdout
+
+
+def test_one_pair_seldom_calls_a_training_faster_than_itself(
+    chance: np.random.Generator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calibrate.describe_itself(PAIRS, 0.055, 1000, chance)
+    quartiles, one, three = map(float, re.findall(r"([0-9.]+)%", capsys.readouterr().out))
+    assert quartiles > 10
+    assert one < 8
+    assert three < 5
