@@ -75,6 +75,8 @@ def list_refusals(baseline: Arm, scaled: Arm, scaling: str) -> Iterator[tuple[st
             known = {k: v for k, v in facts.items() if within or k not in WAYS}
             if differences := list_differences(baseline.first, run, known):
                 hint = "run both with the same configuration and change only --gpus"
+                if same_count:
+                    hint = "run both with the same model, batch and precision"
                 if run.gpus != baseline.gpus and grew_with_gpus(baseline.first, run):
                     hint = "the batch grew with the GPUs: --scaling weak compares such runs"
                 message = f"not the same work, {baseline.first.path} against {run.path}"

@@ -1,4 +1,4 @@
-"""Records of `name_of_field=value |`, as Argonne's Megatron-DeepSpeed prints, spelt as others do."""
+"""Records of `name_of_field=value |`, as Argonne's Megatron-DeepSpeed prints, spelt as others."""
 
 from __future__ import annotations
 

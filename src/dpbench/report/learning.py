@@ -129,9 +129,9 @@ def mend_loss(comparisons: Sequence[Comparison]) -> str:
         return f"{text} for the loss, and {find_stalls(one)}: {again(comparisons, override)}"
     fine = "the speed is fine; " if is_fine(one) else ""
     advice = f"{fine}for the loss {text}: {again(comparisons, override)}"
-    lasts = [run.last_loss for arm in (one.baseline, one.scaled) for run in arm.throughputs]
-    highest = max((loss for loss in lasts if loss is not None), default=math.nan)
-    if wrong or None in lasts or not highest > (one.checks.max_final_loss or math.inf):
+    ends = [run.curve.end if run.curve else math.nan for run in runs_of(one)]
+    highest = math.nan if any(map(math.isnan, ends)) else max(ends)
+    if wrong or not highest > (one.checks.max_final_loss or math.inf):
         return advice
     limit = math.ceil(highest * 10) / 10
     return f"{advice}; or take that loss as it is: {compare_again(one, limit)}"
