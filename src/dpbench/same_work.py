@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from statistics import median
 
-from dpbench.arms import Arm, describe_spread
+from dpbench.arms import Arm, describe_order, describe_spread
 from dpbench.errors import SetupError
 from dpbench.log.spans import usual_interval
 from dpbench.metrics import Status
@@ -121,8 +121,7 @@ def list_notes(baseline: Arm, scaled: Arm) -> list[str]:
     one, other = baseline.first, scaled.first
     runs = (*baseline.runs, *scaled.runs)
     notes = [f"{run.path.name} {note}" for run in runs if (note := run.log.attempts_note)]
-    if spread := describe_spread(baseline, scaled):
-        notes.append(spread)
+    notes += filter(None, (describe_spread(baseline, scaled), describe_order(baseline, scaled)))
     told = SAME_TRAINING | {name: SAME_WORK[name] for name in WAYS}
     if baseline.gpus != scaled.gpus:
         told = SAME_TRAINING
