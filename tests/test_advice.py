@@ -152,6 +152,18 @@ def test_an_infinite_loss_is_called_so(printed: str, words: str, tmp_path: Path)
     assert other not in text.split("next:")[0].replace(str(tmp_path), "")
 
 
+def test_logs_of_other_steps_of_a_training_do_not_agree_in_silence(tmp_path: Path) -> None:
+    logs = bare(tmp_path, ONE, TWO)
+    text = logs[1].read_text()
+    later = re.sub(r"iteration +(\d+)/ +200 ", lambda m: f"iteration {int(m[1]) + 500}/ 700 ", text)
+    logs[1].write_text(later)
+    [one] = compare_runs(logs)
+    assert kinds(one, "pass") >= {"speedup", "loss"}
+    [doubt] = [gate for gate in one.gates if gate.outcome == "inconclusive"]
+    assert (doubt.name, doubt.reason) == ("losses agree", "too few steps in common to compare them")
+    assert next_step([one]).startswith("give logs of the same steps of the training")
+
+
 def test_runs_without_a_partner_raise_no_doubt_about_the_speed(tmp_path: Path) -> None:
     drifts = replace(ONE, step_ms=150, drift=0.4)
     cut = replace(ONE, step_ms=221, ends_at=150)

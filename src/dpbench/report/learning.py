@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpbench.arms import Arm
 from dpbench.compare import Comparison
 from dpbench.curves import follow
-from dpbench.loss_gates import LEARNING, falls, pair_up
+from dpbench.loss_gates import LEARNING, NOTHING_SHARED, falls, pair_up
 from dpbench.metrics import Status
 from dpbench.report.again import again, compare_again, find_stalls, made_here, spell
 from dpbench.report.commands import quote_paths
@@ -90,6 +90,8 @@ def mend_difference(comparisons: Sequence[Comparison]) -> str:
         return blame(comparisons, wrong[0], "did not learn")
     if wrong:
         return mend_loss(comparisons)
+    if any(gate.reason == NOTHING_SHARED for gate in one.gates):
+        return f"give logs of the same steps of the training; to make them: {again(comparisons)}"
     pairs = pair_up(one.baseline.runs, one.scaled.runs)
     known = {name: a.work[name] for a, b in pairs for name in list_differences(a, b, LEARNING)}
     if known:
