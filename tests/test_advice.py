@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,6 +152,18 @@ def test_an_infinite_loss_is_called_so(printed: str, words: str, tmp_path: Path)
     assert other not in text.split("next:")[0].replace(str(tmp_path), "")
 
 
+def test_logs_of_other_steps_of_a_training_do_not_agree_in_silence(tmp_path: Path) -> None:
+    logs = bare(tmp_path, ONE, TWO)
+    text = logs[1].read_text()
+    later = re.sub(r"iteration +(\d+)/ +200 ", lambda m: f"iteration {int(m[1]) + 500}/ 700 ", text)
+    logs[1].write_text(later)
+    [one] = compare_runs(logs)
+    assert kinds(one, "pass") >= {"speedup", "loss"}
+    [doubt] = [gate for gate in one.gates if gate.outcome == "inconclusive"]
+    assert (doubt.name, doubt.reason) == ("losses agree", "too few steps in common to compare them")
+    assert next_step([one]).startswith("give logs of the same steps of the training")
+
+
 def test_runs_without_a_partner_raise_no_doubt_about_the_speed(tmp_path: Path) -> None:
     drifts = replace(ONE, step_ms=150, drift=0.4)
     cut = replace(ONE, step_ms=221, ends_at=150)
@@ -229,6 +243,57 @@ def test_a_page_that_was_written_is_named(dpbench: Dpbench, tmp_path: Path) -> N
     ended = dpbench("compare", *logs, "--html", "page.html")
     assert ended.stderr == "wrote page.html\n"
     assert ended.stdout.startswith("PASS: ")
+
+
+AS_IT_IS = {
+    "two GPU counts": ([ONE, TWO], {}, ""),
+    "one GPU count": ([ONE, replace(ONE, step_ms=200)], {"min_efficiency": 0.9}, ""),
+    "bare logs that do not tell": ([ONE, TWO], {"max_final_loss": 5.0}, r"(?m)^.*world_size.*\n"),
+    "weak scaling": ([ONE, replace(TWO, step_ms=220, batch=32)], {}, ""),
+    "forced": ([ONE, replace(TWO, extra={"params_dtype": "torch.float16"})], {}, ""),
+}
+
+
+@pytest.mark.parametrize("case", AS_IT_IS)
+def test_the_command_that_takes_a_loss_as_it_is_can_be_pasted_and_takes_it(
+    case: str, dpbench: Dpbench, tmp_path: Path
+) -> None:
+    stories, checks, without = AS_IT_IS[case]
+    stories = [replace(story, last_loss=5.5) for story in stories]
+    paths = [story.write(tmp_path / f"{place} r") for place, story in enumerate(stories)]
+    if without:
+        paths = bare(tmp_path, *stories, without=without)
+    for path in paths:  # the last line is lower than the last three, by which it is judged
+        log = path if without else path / "run.log"
+        higher = re.sub(
+            r"(iteration +1[89]0/.*lm loss: )\S+", r"\g<1>5.700000E+00", log.read_text()
+        )
+        log.write_text(higher)
+    told = compare_arms(
+        paths[:1], paths[1:], checks=checks, gpus=(1, stories[1].gpus) if without else (None, None),
+        scaling="weak" if case == "weak scaling" else "strong", force=case == "forced",
+    )  # fmt: skip
+    [before] = told
+    assert {"loss, A", "loss, baseline"} & {g.name for g in before.gates if g.outcome == "fail"}
+    text = render_answer(told).split("take that loss as it is:\n")[1]
+    program, *words = shlex.split(text.replace("\\\n", " "))
+    assert program == "dpbench"
+    result = dpbench(*words, "--json")
+    answer = json.loads(result.stdout)
+    assert result.returncode != 2
+    gates = {gate["name"]: gate["outcome"] for gate in answer["comparisons"][0]["gates"]}
+    assert {out for name, out in gates.items() if name.startswith("loss, ")} == {"pass"}
+    assert list(gates) == [gate.name for gate in before.gates]
+
+
+def test_arms_of_different_work_are_each_described(tmp_path: Path) -> None:
+    other = replace(TWO, extra={"params_dtype": "torch.float16"})
+    text = render_answer(tell(tmp_path, ONE, TWO))
+    assert text.count("hidden 768") == 1
+    paths = [story.write(tmp_path / f"f{place}") for place, story in enumerate((ONE, other))]
+    text = " ".join(render_answer(compare_runs(paths, force=True)).split())
+    assert "work: 1 GPU: 12 layers, hidden 768, sequence 512, bfloat16;" in text
+    assert ". 2 GPUs: 12 layers, hidden 768, sequence 512, float16;" in text
 
 
 def test_what_was_forced_together_leads_the_first_line(tmp_path: Path) -> None:

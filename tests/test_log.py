@@ -269,6 +269,31 @@ def test_a_number_that_lines_split_is_put_together_only_when_they_are_equally_wi
     assert parse_log(even).steps[0] == parse_step(text)
 
 
+COUNTLESS = (
+    " iteration {:8d}/    1000 | elapsed time per iteration (ms): 2906.7 | global batch size:   "
+    "48 | lm loss: 8.2E+00 | grad norm: 1.5 |"
+)
+COUNTS = " number of skipped iterations:   3 | number of nan iterations:   0 | TFLOPs: 71.25 |"
+
+
+def test_a_record_without_counts_is_whole_where_the_log_never_has_them():
+    lines = [COUNTLESS.format(1), "noise", COUNTLESS.format(2), COUNTLESS.format(3)]
+    for log in (parse_log(lines), parse_stream(io.BytesIO("\n".join(lines).encode()))):
+        assert [step.number for step in log.steps] == [1, 2, 3]
+
+
+def test_a_record_without_counts_is_half_a_record_where_they_follow_or_others_have_them():
+    lines = [COUNTLESS.format(1), COUNTS, COUNTLESS.format(2) + COUNTS, COUNTLESS.format(3)]
+    for log in (parse_log(lines), parse_stream(io.BytesIO("\n".join(lines).encode()))):
+        assert [(step.number, step.skipped) for step in log.steps] == [(1, 3), (2, 3)]
+
+
+@pytest.mark.parametrize("lost", ["loss scale: 1.0 | grad norm: 1.5 |", "lm loss: 8.2E+00 |", "gr"])
+def test_a_record_that_was_cut_before_its_counts_is_no_step(lost):
+    text = COUNTLESS.format(1).replace(" grad norm: 1.5 |", " " + lost)
+    assert not parse_log([text, text.replace("1/", "2/")]).steps
+
+
 def test_a_wrapped_record_of_which_a_line_is_lost_is_no_step():
     first, second = record(1), record(2)
     cut, rest = second.index("50.0 |") + 4, second.index(" | number of nan")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
-from dpbench.arms import Arm, describe_spread
-from dpbench.compare import compare_runs
+import pytest
+
+from dpbench.arms import Arm, describe_order, describe_spread
+from dpbench.compare import compare_runs, judge
 from dpbench.report.terminal import render_answer
 from dpbench.runs import load_run
 from stories import ONE, TWO, Story
@@ -66,3 +69,34 @@ def test_the_spread_is_on_the_screen(tmp_path: Path) -> None:
     text = render_answer(compare_runs(paths))
     assert "note: the 1-GPU runs spread from" in text
     assert len(text.splitlines()) <= 40
+
+
+def started(folder: Path, stories: Sequence[Story], minutes: Sequence[int]) -> Arm:
+    made = arm(folder, stories)
+    runs = []
+    for run, minute in zip(made.runs, minutes, strict=True):
+        assert run.run is not None
+        at = run.run.started + timedelta(minutes=minute)
+        runs.append(replace(run, run=run.run.model_copy(update={"started": at})))
+    return Arm(runs=tuple(runs))
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "words"),
+    [
+        ((1, 2, 3), (4, 5, 6), "the 1-GPU runs were all made before the 2-GPU runs: what changed"),
+        ((4, 5, 6), (1, 2, 3), "the 2-GPU runs were all made before the 1-GPU runs: what changed"),
+        ((1, 4, 5), (2, 3, 6), ""),
+        ((1,), (2,), ""),
+        ((1, 1), (1, 1), ""),
+    ],
+)
+def test_arms_that_were_not_made_in_turns_are_told(
+    one: Sequence[int], two: Sequence[int], words: str, tmp_path: Path
+) -> None:
+    baseline = started(tmp_path / "a", [replace(ONE, step_ms=220 + k) for k in one], one)
+    scaled = started(tmp_path / "b", [replace(TWO, step_ms=118 + k) for k in two], two)
+    assert (describe_order(baseline, scaled) or "").startswith(words)
+    assert bool(describe_order(baseline, scaled)) == bool(words)
+    notes = judge(baseline, scaled, "strong", {}).notes
+    assert any("were all made before" in note for note in notes) == bool(words)

@@ -102,6 +102,24 @@ def describe_spread(baseline: Arm, scaled: Arm) -> str | None:
     return text
 
 
+def describe_order(baseline: Arm, scaled: Arm) -> str | None:
+    """Say that the repeats of one arm were all made before those of the other; None otherwise.
+
+    Runs in turns meet the same drift, so that it is in the spread of the pairs or cancels.
+    """
+    if min(len(baseline.runs), len(scaled.runs)) < 2:
+        return None
+    for one, other in ((baseline, scaled), (scaled, baseline)):
+        before, after = ([run.run.started for run in arm.runs if run.run] for arm in (one, other))
+        told = (len(before), len(after)) == (len(one.runs), len(other.runs))
+        if told and max(before) < min(after):
+            return (
+                f"{one.name} were all made before {other.name}: what changed in between is in the "
+                "speedup, and not in its range"
+            )
+    return None
+
+
 def span(arm: Arm) -> str:
     """Return the slowest and the fastest rate of an arm."""
     low, high = min(arm.rates), max(arm.rates)

@@ -97,7 +97,9 @@ def compare_runs(
     refuse_copies(paths)
     baseline, *others = group_by_gpus(level(loaded))
     if not others:
-        hint = "give runs of different GPU counts, or two arms to compare: --baseline A --scaled B"
+        hint = (
+            "give runs of other GPU counts; dpbench compare --baseline A --scaled B takes any two"
+        )
         raise SetupError(f"all runs used {baseline.gpus} GPU(s)", hint=hint)
     return [judge(baseline, scaled, scaling, checks or {}, force=force) for scaled in others]
 

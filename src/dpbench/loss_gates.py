@@ -25,6 +25,7 @@ from dpbench.verdict import Gate, Outcome, tell_apart
 ORDER: tuple[Outcome, ...] = ("fail", "inconclusive", "pass")
 LEARNING = {name: SAME_TRAINING[name] for name in ("lr", "seed", "data_path", "train_iters")}
 """Facts that explain why two runs did not learn the same."""
+NOTHING_SHARED = "too few steps in common to compare them"
 OUTSIDE = 0.05
 """Weak scaling: how far the loss may lie outside of what the baseline's curve allows."""
 
@@ -119,6 +120,8 @@ def judge_agreement(
             expected = list_differences(one, other, LEARNING)
             gaps.append((gap, limit + allowance(one, other), expected, other_order(one, other)))
     if not gaps:
+        if all(run.curve for run in (*baseline, *scaled)):
+            return Gate(name="losses agree", outcome="inconclusive", reason=NOTHING_SHARED)
         return None
     gap, allowed, known, reordered = max(gaps, key=lambda one: one[0].share - one[1])
     steps = f"steps {gap.first}-{gap.last}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from statistics import median
 
-from dpbench.arms import Arm, describe_spread
+from dpbench.arms import Arm, describe_order, describe_spread
 from dpbench.errors import SetupError
 from dpbench.log.spans import usual_interval
 from dpbench.metrics import Status
@@ -75,6 +75,8 @@ def list_refusals(baseline: Arm, scaled: Arm, scaling: str) -> Iterator[tuple[st
             known = {k: v for k, v in facts.items() if within or k not in WAYS}
             if differences := list_differences(baseline.first, run, known):
                 hint = "run both with the same configuration and change only --gpus"
+                if same_count:
+                    hint = "run both with the same model, batch and precision"
                 if run.gpus != baseline.gpus and grew_with_gpus(baseline.first, run):
                     hint = "the batch grew with the GPUs: --scaling weak compares such runs"
                 message = f"not the same work, {baseline.first.path} against {run.path}"
@@ -119,8 +121,7 @@ def list_notes(baseline: Arm, scaled: Arm) -> list[str]:
     one, other = baseline.first, scaled.first
     runs = (*baseline.runs, *scaled.runs)
     notes = [f"{run.path.name} {note}" for run in runs if (note := run.log.attempts_note)]
-    if spread := describe_spread(baseline, scaled):
-        notes.append(spread)
+    notes += filter(None, (describe_spread(baseline, scaled), describe_order(baseline, scaled)))
     told = SAME_TRAINING | {name: SAME_WORK[name] for name in WAYS}
     if baseline.gpus != scaled.gpus:
         told = SAME_TRAINING

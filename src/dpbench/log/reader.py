@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from operator import lt
 
+from dpbench.log.equals_signs import spell_out
 from dpbench.log.facts import Facts
 from dpbench.log.record import (
     ANSI,
@@ -18,6 +19,7 @@ from dpbench.log.record import (
     OPEN_HEAD,
     Step,
     Values,
+    ends_without_counts,
     is_complete,
     is_loss,
     parse_record,
@@ -144,6 +146,7 @@ class Log:
 
     def read_line(self, line: str) -> bool:
         """Take one line, not blank and without colours; tell whether a step became complete."""
+        line = spell_out(line)
         found = bool(self._wrapped) and self._continue_record(line)
         if "iteration" in line:
             found = self._read_records(line) or found
@@ -179,13 +182,29 @@ class Log:
         text = "".join(lines)
         too_long = len(lines) > WRAPPED_LINES or len(text) > WRAPPED_CHARACTERS
         if too_long or HEAD.search(line):
-            return False
+            return self._keep_countless(lines[0])
         head = HEAD.search(text)
         if head and is_complete(text[head.end() :]):
             values = None if splits_number(lines) else parse_record(text)
             return values is not None and not self._lacks_fields(values) and self.keep(values)
         self._wrapped = lines
         return False
+
+    def finish(self) -> bool:
+        """Take what waits for a further line; tell whether a step became complete."""
+        waiting, self._wrapped = self._wrapped, []
+        return bool(waiting) and self._keep_countless(waiting[0])
+
+    def _keep_countless(self, text: str) -> bool:
+        """Keep a record that never counts skipped steps; not the first half of one that does."""
+        head = HEAD.search(text)
+        counts = any("nan" in values for values in self._recent.values())
+        return (
+            head is not None
+            and not counts
+            and ends_without_counts(text[head.end() :])
+            and self._add(text)
+        )
 
     def _lacks_fields(self, values: Values) -> bool:
         """Tell whether the record before has fields that one put together from lines has not.
@@ -280,4 +299,5 @@ def parse_log(lines: Iterable[str]) -> Log:
     log = Log()
     for line in lines:
         log.read(line)
+    log.finish()
     return log

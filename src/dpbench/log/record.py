@@ -1,7 +1,8 @@
 """One training record, found by the names of its fields in any order and in every known spelling.
 
 Sources: training_log() in megatron/training/training.py, v2.5 to core_v0.19, and what its forks
-print: Megatron-DeepSpeed, the BLOOM fork, gpt-neox, Primus, FlagScale, MindSpeed, LoongForge.
+print: Megatron-DeepSpeed and that of Argonne, the BLOOM fork, gpt-neox, Primus, FlagScale,
+MindSpeed, LoongForge.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import math
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+
+from dpbench.log.equals_signs import spell_out
 
 HEAD = re.compile(r"\biteration[ \t]+(\d{1,15})[ \t]*/[ \t]*(\d{1,15})[ \t]*\|", re.ASCII)
 AT_STEP = re.compile(r"iteration[ \t]+\d", re.ASCII)
@@ -37,6 +40,7 @@ TFLOPS_UNIT = {"K": 1e-9, "M": 1e-6, "G": 1e-3, "T": 1.0, "P": 1e3}
 
 NAMES = {
     "elapsedtimeperiteration(ms)": "step_time_ms",
+    "elapsedtimeperiterationms": "step_time_ms",
     "elapsedtimeperiteration(s)": "step_time_seconds",
     "globalbatchsize": "global_batch_size",
     "gloablbatchsize": "global_batch_size",
@@ -52,6 +56,8 @@ NAMES = {
     "computepergpu(tflop/s/gpu)": "tflops_per_gpu",
     "approxflopspergpu": "tflops_per_gpu",
     "tflops": "tflops_per_gpu",
+    "[lm]tflops": "tflops_per_gpu",
+    "[lm]-tflops": "tflops_per_gpu",
     "energypergpu(j/iter/gpu)": "energy_per_gpu_joules",
     "powerpergpu(w/gpu)": "power_per_gpu_watts",
     "samplespersecond": "samples_per_second",
@@ -60,6 +66,7 @@ NAMES = {
     "tokenspergpu(tokens/s/gpu)": "tokens_per_second_per_gpu",
     "tokens/s/gpuinst/harmonicmean": "tokens_per_second_per_gpu",
     "tokenspergpupersecond(tgs)": "tokens_per_second_per_gpu",
+    "tokenspergpupersecondtgs": "tokens_per_second_per_gpu",
     "tokens/sec/gpu": "tokens_per_second_per_gpu",
     "tokens/s/gpu": "tokens_per_second_per_gpu",
     "actualseqlen": "sequence_length",
@@ -127,7 +134,7 @@ def parse_step(line: str) -> Step | None:
 
     Units: step_time_ms is the mean over the interval.
     """
-    for text, complete in split_records(ANSI.sub("", line)):
+    for text, complete in split_records(spell_out(ANSI.sub("", line))):
         if complete and (values := parse_record(text)):
             return build_step(values)
     return None
@@ -165,6 +172,19 @@ def is_complete(body: str) -> bool:
     if squeezed.rfind(PAIR_FIELD) >= 0:
         return PAIR_END.search(body.rstrip("|` \t\r\n")) is not None
     return OLD_RECORD.search(body) is not None
+
+
+def ends_without_counts(body: str) -> bool:
+    """Tell whether a record that is not complete may be one of a layout without a NaN count.
+
+    MindSpeed's trainers on FSDP2 have none. So may half a record that was wrapped: it is whole
+    where its other half does not follow. One with a loss scale skips updates: it lacks their count.
+    """
+    *fields, rest = squeeze(body).split("|")
+    names = {field.partition(":")[0] for field in fields}
+    lacks_more = "lossscale" in names or any(name.startswith("numberof") for name in names)
+    has_loss = any(name.endswith("loss") for name in names)
+    return not rest and "gradnorm" in names and has_loss and not lacks_more
 
 
 def parse_record(text: str) -> Values | None:

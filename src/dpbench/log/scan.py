@@ -24,7 +24,7 @@ CHUNK_BYTES = 1 << 19
 """Small enough for a processor's cache, since a block is searched several times."""
 LONGEST_LINE = 1 << 20
 """A longer line is cut."""
-STEP_MARK = re.compile(rb"iteration[ \t]+\d")
+STEP_MARK = re.compile(rb"iteration(?:[ \t]+|=[ \t]*)\d")
 FACT_MARK = re.compile(rb"> (?:PyTorch|Megatron-Core) version")
 DUMP_MARK = b"--- arguments ---"
 EARLY = [mark.encode() for mark in EARLY_MARKS]
@@ -42,6 +42,7 @@ def parse_stream(file: BinaryIO, chunk_bytes: int = CHUNK_BYTES) -> Log:
     scan = Scan()
     for block in read_blocks(file, chunk_bytes):
         scan.read_block(block)
+    scan.log.finish()
     return scan.log
 
 

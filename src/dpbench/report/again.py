@@ -11,6 +11,8 @@ from dpbench.flag_words import as_flag
 from dpbench.report.commands import quote_paths
 from dpbench.report.words import arms_of, runs_of
 
+SIDES = ("baseline", "scaled")
+
 
 def again(comparisons: Sequence[Comparison], *overrides: str, rounds: str = "--repeat 3") -> str:
     """Return how to measure once more, as a command; by hand where `dpbench bench` cannot."""
@@ -63,7 +65,16 @@ def find_stalls(comparison: Comparison) -> str:
 
 def compare_again(comparison: Comparison, limit: float) -> str:
     """Return how to compare once more with another limit, as a command when that is short."""
-    runs, option = runs_of(comparison), f"--max-final-loss {limit:g}"
+    one, runs, option = comparison, runs_of(comparison), f"--max-final-loss {limit:g}"
     if len(runs) > 2:
         return f"the same dpbench compare with {option}"
-    return f"dpbench compare {quote_paths(run.path for run in runs)} {option}"
+    counts = [run.gpus for run in runs if not (run.run or run.log.world_size)]
+    paths = [quote_paths([run.path]) for run in runs]
+    if one.is_plain or counts:
+        paths = [f"--{side} {path}" for side, path in zip(SIDES, paths, strict=True)]
+    if counts:
+        paths += [f"--{side}-gpus {run.gpus}" for side, run in zip(SIDES, runs, strict=True)]
+    options = ["--scaling weak"] * (one.scaling == "weak") + ["--force"] * bool(one.forced)
+    if one.is_plain and one.needed:
+        options.append(f"--min-efficiency {one.checks.min_efficiency:g}")
+    return " ".join(["dpbench compare", *paths, *options, option])

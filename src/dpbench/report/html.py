@@ -36,6 +36,7 @@ from dpbench.report.words import (
     certainty,
     deciding,
     describe_work,
+    describe_works,
     devices,
     forced_label,
     gate_list,
@@ -143,7 +144,7 @@ def head_with_verdict(subject: Subject) -> Head:
     if reason := reason_for_loss(one):
         facts.append((f"Why not {one.gpu_ratio:g}x", reason))
     facts.append(("Next", next_step(comparisons)))
-    facts.append(("Work", describe_work(one.scaled.first)))
+    facts.append(("Work", describe_works(one)))
     title = f"does it scale from {devices(one.baseline)} to {one.scaled.gpus}?"
     if one.is_plain:
         title = f"is B faster than A on {one.scaled.count}?"

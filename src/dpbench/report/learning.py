@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dpbench.arms import Arm
 from dpbench.compare import Comparison
 from dpbench.curves import follow
-from dpbench.loss_gates import LEARNING, falls, pair_up
+from dpbench.loss_gates import LEARNING, NOTHING_SHARED, falls, pair_up
 from dpbench.metrics import Status
 from dpbench.report.again import again, compare_again, find_stalls, made_here, spell
 from dpbench.report.commands import quote_paths
@@ -90,6 +90,8 @@ def mend_difference(comparisons: Sequence[Comparison]) -> str:
         return blame(comparisons, wrong[0], "did not learn")
     if wrong:
         return mend_loss(comparisons)
+    if any(gate.reason == NOTHING_SHARED for gate in one.gates):
+        return f"give logs of the same steps of the training; to make them: {again(comparisons)}"
     pairs = pair_up(one.baseline.runs, one.scaled.runs)
     known = {name: a.work[name] for a, b in pairs for name in list_differences(a, b, LEARNING)}
     if known:
@@ -129,9 +131,9 @@ def mend_loss(comparisons: Sequence[Comparison]) -> str:
         return f"{text} for the loss, and {find_stalls(one)}: {again(comparisons, override)}"
     fine = "the speed is fine; " if is_fine(one) else ""
     advice = f"{fine}for the loss {text}: {again(comparisons, override)}"
-    lasts = [run.last_loss for arm in (one.baseline, one.scaled) for run in arm.throughputs]
-    highest = max((loss for loss in lasts if loss is not None), default=math.nan)
-    if wrong or None in lasts or not highest > (one.checks.max_final_loss or math.inf):
+    ends = [run.curve.end if run.curve else math.nan for run in runs_of(one)]
+    highest = math.nan if any(map(math.isnan, ends)) else max(ends)
+    if wrong or not highest > (one.checks.max_final_loss or math.inf):
         return advice
     limit = math.ceil(highest * 10) / 10
     return f"{advice}; or take that loss as it is: {compare_again(one, limit)}"

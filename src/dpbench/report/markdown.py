@@ -15,7 +15,7 @@ from dpbench.report.words import (
     certainty,
     deciding,
     describe_left_out,
-    describe_work,
+    describe_works,
     devices,
     forced_label,
     gate_list,
@@ -38,7 +38,7 @@ def render_markdown(comparisons: Sequence[Comparison]) -> str:
         gates(comparisons),
         f"**Why not {one.gpu_ratio:g}x:** {escape(reason)}." if reason else "",
         f"**Next:** {escape(next_step(comparisons))}.",
-        f"Work: {escape(describe_work(one.scaled.first))}.",
+        f"Work: {escape(describe_works(one))}.",
         runs(comparisons),
         "\n".join(f"- Note: {escape(remark)}" for remark in list_remarks(comparisons)),
     ]

@@ -20,7 +20,7 @@ from dpbench.report.words import (
     certainty,
     deciding,
     describe_left_out,
-    describe_work,
+    describe_works,
     devices,
     forced_label,
     gate_list,
@@ -169,15 +169,16 @@ def gates(comparisons: Sequence[Comparison], style: Style) -> str:
 
 def details(comparisons: Sequence[Comparison]) -> str:
     """Return what was compared, what was left out, and what else to know."""
-    scaled = deciding(comparisons).scaled
-    lines = [wrap("  work: ", describe_work(scaled.first))]
+    one = deciding(comparisons)
+    lines = [wrap("  work: ", describe_works(one))]
     for arm in arms_of(comparisons):
         lines.append(wrap("  runs: ", f"{devices(arm)}: {name_runs(arm)}"))
-    lines.append(wrap("  left out: ", describe_left_out(scaled.first.throughput.dropped)))
+    lines.append(wrap("  left out: ", describe_left_out(one.scaled.first.throughput.dropped)))
     remarks = list_remarks(comparisons)
     lines += [wrap("  note: ", remark) for remark in remarks[:MOST_REMARKS]]
     if more_notes := len(remarks[MOST_REMARKS:]):
-        lines.append(f"  note: {more_notes} more notes are in --markdown, --json and --html")
+        more = "1 more note is" if more_notes == 1 else f"{more_notes} more notes are"
+        lines.append(f"  note: {more} in --markdown, --json and --html")
     return "\n".join(lines)
 
 

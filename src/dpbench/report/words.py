@@ -110,6 +110,15 @@ def describe_work(run: LoggedRun) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def describe_works(comparison: Comparison) -> str:
+    """Return what both arms trained, each by itself where they differ."""
+    arms = (comparison.baseline, comparison.scaled)
+    texts = [describe_work(arm.first) for arm in arms]
+    if texts[0] == texts[1]:
+        return texts[0]
+    return ". ".join(f"{devices(arm)}: {text}" for arm, text in zip(arms, texts, strict=True))
+
+
 def list_left_out(dropped: Sequence[Dropped]) -> list[tuple[str, str]]:
     """Return which steps do not count, and why."""
     return [
