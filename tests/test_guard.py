@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import signal
@@ -131,3 +132,46 @@ def test_no_other_process_is_signalled(tmp_path: Path) -> None:
     finally:
         bystander.kill()
         bystander.wait()
+
+
+SLOW_TO_HANDLE = """\
+import faulthandler, os, signal, sys, time
+faulthandler.register(signal.SIGUSR2)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+print("ready", flush=True)
+while signal.SIGUSR2 not in signal.sigpending():
+    time.sleep(0.01)
+time.sleep(0.5)  # as one that gets no processor
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2])
+time.sleep(600)
+"""
+
+
+def test_the_stacks_of_a_process_that_is_slow_to_print_them_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # without py-spy
+    process = start(SLOW_TO_HANDLE, stderr=subprocess.STDOUT)
+    assert process.stdin
+    assert process.stdout
+    assert process.stdout.readline() == "ready\n"
+    process.stdin.write("stacks\n")
+    process.stdin.flush()
+    lines = list(iter(process.stdout.readline, "dpbench: end of stacks\n"))
+    process.kill()
+    process.communicate()
+    assert any("most recent call first" in line for line in lines), lines
+
+
+def test_a_process_that_one_look_misses_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = importlib.util.spec_from_file_location("guard", GUARD)
+    assert spec
+    assert spec.loader
+    guard = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(guard)
+    guard.import_the_rest()
+    sleeper = psutil.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    looks = iter([[], [sleeper]])
+    monkeypatch.setattr(guard, "descendants", lambda command: next(looks, []))
+    assert guard.stop_all(None, 60.0, guard.Word()) == ([], [])
+    assert sleeper.wait(PATIENCE_SECONDS) == -signal.SIGTERM

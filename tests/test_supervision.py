@@ -159,6 +159,24 @@ def test_a_killed_guard_leaves_nothing_either(start: Start, folder: Path, mark: 
     assert (done.code, done.record["status"]) == (4, "failed")
 
 
+def test_what_a_look_for_the_processes_of_a_killed_guard_misses_the_next_one_finds(
+    folder: Path, mark: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, looks = process.kill_marked, [False, True]
+    monkeypatch.setattr(
+        process, "kill_marked", lambda mark: (looks.pop(0) if looks else True) and real(mark)
+    )
+    code = (
+        "import os, signal, subprocess, sys\n"
+        "sleep = [sys.executable, '-c', 'import time; time.sleep(600)']\n"
+        "subprocess.Popen(sleep, start_new_session=True)\n"
+        "os.kill(os.getppid(), signal.SIGKILL)\n"
+    )
+    assert run_here(folder, code, lambda: None, mark).status == 128 + signal.SIGKILL
+    assert looks == []
+    assert wait_for_none(mark) == []
+
+
 def test_ranks_that_go_on_printing_do_not_outlive_guard_and_launcher(
     start: Start, folder: Path, mark: str
 ) -> None:
