@@ -119,7 +119,11 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """The page of a story by its name; each is made once."""
     from pages import make_page
 
-    return functools.cache(lambda name: make_page(name, tmp_path_factory.mktemp("told") / "runs"))
+    def make(name: str) -> str:
+        with contextlib.chdir(tmp_path_factory.mktemp("told")):
+            return make_page(name, Path("runs"))
+
+    return functools.cache(make)
 
 
 @dataclass(frozen=True)
