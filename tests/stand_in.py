@@ -99,7 +99,6 @@ def finish(process: subprocess.Popen[str], folder: Path, mark: str) -> Done:
     run = max((folder / "runs").iterdir(), key=lambda run: run.stat().st_ctime_ns)
     record = json.loads((run / "run.json").read_text())
     assert "Traceback" not in err
-    err = err.removeprefix("reading the options of Megatron-Core 0.19.0\n")
     log = (run / "run.log").read_text(errors="replace")
     return Done(process.returncode, out, err, record, log)
 
