@@ -19,7 +19,7 @@ PROGRAM = next(
 )
 FIRST_FREE = 20
 """Descriptors from here on; the browser reads its commands from 3 and answers on 4."""
-PATIENCE_SECONDS = 60.0
+PATIENCE_SECONDS = 240.0
 OPTIONS = (
     "--headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run --disable-sync "
     "--disable-background-networking --disable-component-update --disable-extensions "

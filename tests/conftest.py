@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -22,6 +23,9 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("suite", PATIENT, derandomize=True)
 settings.register_profile("search", PATIENT)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
+
+# what the tests ask is on this machine, whatever proxy leads to others
+os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
 
 # what ignores Ctrl-C (in a shell's background) or a closed terminal (nohup) passes that on to all
 # that it starts, and what has a handler of its own does not
@@ -66,6 +70,16 @@ def clean_environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith("DPBENCH_")}
 
 
+def read_terminal(descriptor: int) -> str:
+    """Read, and close, what is shown on a terminal until nobody has its other end any more."""
+    shown = b""
+    with contextlib.suppress(OSError):  # Linux says EIO then
+        while chunk := os.read(descriptor, 1 << 16):
+            shown += chunk
+    os.close(descriptor)
+    return shown.decode()
+
+
 @pytest.fixture
 def dpbench(tmp_path: Path) -> Dpbench:
     """Run the command line in an empty folder and return how it ended."""
@@ -105,7 +119,11 @@ def page_of(tmp_path_factory: pytest.TempPathFactory) -> Pages:
     """The page of a story by its name; each is made once."""
     from pages import make_page
 
-    return functools.cache(lambda name: make_page(name, tmp_path_factory.mktemp("told") / "runs"))
+    def make(name: str) -> str:
+        with contextlib.chdir(tmp_path_factory.mktemp("told")):
+            return make_page(name, Path("runs"))
+
+    return functools.cache(make)
 
 
 @dataclass(frozen=True)

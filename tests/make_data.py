@@ -112,7 +112,7 @@ def call(
         input=stdin,
         capture_output=True,
         env=os.environ | (environment or {}),
-        timeout=120,
+        timeout=300,
         check=False,
     )
     output = (done.stdout.decode(), done.stderr.decode())

@@ -209,5 +209,5 @@ def run_tool(
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": MEGATRON, "HF_HUB_OFFLINE": "1"}
     for _ in range(2 if "--split-sentences" in options else 1):  # the first call only splits
-        subprocess.run(command, env=environment, timeout=200, check=True, capture_output=True)
+        subprocess.run(command, env=environment, timeout=500, check=True, capture_output=True)
     return {p.name.removeprefix("out_"): digest(p.read_bytes()) for p in folder.iterdir()}

@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from conftest import read_terminal
 from dpbench.config import Data
 from dpbench.data import publish, workers
 from dpbench.data.dataset import open_dataset
@@ -37,6 +38,7 @@ from make_data import (
     sequences,
     write_lines,
 )
+from processes import PATIENCE_SECONDS, wait_until_gone
 
 LINE = json.dumps({"text": f"{'barge' * 12} slow " * 40}).encode() + b"\n"
 """Words so long that tokenizing takes little time."""
@@ -161,8 +163,16 @@ def test_several_processes_write_the_bytes_of_one(
         file.write("{\n")
     with pytest.raises(SetupError, match=f"in.jsonl:{len(texts) + 1}: broken JSON"):
         prep(tmp_path / "b" / "out", lines, tokenizer=tokenizer, workers=2)
-    left = [process.cmdline() for process in psutil.Process().children()]
-    assert not [words for words in left if "spawn_main" in str(words)]
+    assert workers_of(psutil.Process()) == []
+
+
+def workers_of(process: psutil.Process) -> list[psutil.Process]:
+    found = []
+    for child in process.children():
+        with suppress(psutil.Error):  # one that ends meanwhile
+            if "spawn_main" in str(child.cmdline()):
+                found.append(child)
+    return found
 
 
 @contextmanager
@@ -197,9 +207,8 @@ def test_a_signal_leaves_the_former_dataset_and_no_process(
         children = psutil.Process(started.pid).children(recursive=True)
         assert len(children) >= 2
         started.send_signal(number)
-        status = started.wait(30)
-    _, alive = psutil.wait_procs(children, timeout=30)
-    assert not alive
+        status = started.wait(PATIENCE_SECONDS)
+    assert wait_until_gone(children) == []
     if number != signal.SIGKILL:
         assert status == 130
         assert everything(folder) == before
@@ -213,10 +222,9 @@ def test_a_worker_that_is_killed_ends_the_call_with_a_reason(
     tmp_path: Path, tokenizer: Path
 ) -> None:
     with endless_prep(tmp_path / "made" / "out", tokenizer) as started:
-        for child in psutil.Process(started.pid).children():
-            if "spawn_main" in str(child.cmdline()):
-                child.kill()
-        _, errors = started.communicate(MEGABYTES_20, timeout=60)
+        [one, _] = workers_of(psutil.Process(started.pid))
+        one.kill()  # at which the other one ends
+        _, errors = started.communicate(MEGABYTES_20, timeout=PATIENCE_SECONDS)
     assert started.returncode == 2
     assert b"a worker process died" in errors
     assert not (tmp_path / "made").exists()
@@ -228,7 +236,7 @@ def test_a_call_at_work_is_left_alone_by_another(
     folder = tmp_path / "made"
     with endless_prep(folder / "out", tokenizer) as started:
         prep(folder / "out", lines, tokenizer=tokenizer)
-        output, errors = started.communicate(LINE, timeout=60)
+        output, errors = started.communicate(LINE, timeout=PATIENCE_SECONDS)
     assert started.returncode == 0, errors
     assert b"tokens" in output
     assert open_dataset(str(folder / "out")).documents == len(MEGABYTES_20) // len(LINE) + 1
@@ -318,16 +326,16 @@ def test_progress_is_for_terminals_and_the_summary_for_pipes(
     words = ("prep", "-i", tmp_path / "in.jsonl", "-o", tmp_path / "out", "--tokenizer", tokenizer)
     words += ("--set", "data.split=1,0,0")
     controller, terminal = pty.openpty()
-    shown = subprocess.run(command(*words, "--json"), stderr=terminal, capture_output=False,
-                           stdout=subprocess.PIPE, check=True)  # fmt: skip
-    text = os.read(controller, 100_000).decode()
+    started = subprocess.Popen(command(*words, "--json"), stderr=terminal, stdout=subprocess.PIPE)
     os.close(terminal)
-    os.close(controller)
+    text = read_terminal(controller)
+    out, _ = started.communicate()
+    assert started.returncode == 0
     assert "of 20 MB" in text
     assert "MB/s" in text
     assert "M tokens" in text
     assert "s left" in text
-    manifest = json.loads(shown.stdout)
+    manifest = json.loads(out)
     assert manifest["pairs"][0]["documents"] == len(MEGABYTES_20) // len(LINE)
     assert manifest["inputs"][0]["size"] == len(MEGABYTES_20)
     write_lines(tmp_path / "in.jsonl", DOCUMENTS)

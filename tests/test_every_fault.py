@@ -15,10 +15,9 @@ import psutil
 import pytest
 
 from dpbench.results import read_run
-from processes import mark, wait_for_count, wait_for_none
+from processes import PATIENCE_SECONDS, mark, wait_for_count, wait_for_none
 from stand_in import (
     HERE,
-    SHORT,
     Done,
     Start,
     environment,
@@ -44,32 +43,42 @@ class Case:
     words: str = ""
     """Part of what is told about it."""
     variables: tuple[tuple[str, str], ...] = ()
+    silent: str | None = None
+    """The stage that may be silent for few seconds."""
+    seconds: float = 3
 
 
-FIRST = ("importing", "rendezvous")
-"""Stages whose limits are short only where the launcher, which imports PyTorch, has no part."""
-STAGES = (*FIRST, *(stage.replace("_", "-") for stage in SHORT[:-1]))
+STAGES = (
+    "importing", "rendezvous", "building", "first-step", "training", "evaluating", "saving"
+)  # fmt: skip
 SOON = ("FAKE_GRACE_SECONDS", "0.5")
 CASES = {
     "ok": Case(mode="ok", status="finished"),
-    "slow": Case(mode="ok", status="finished", variables=(("FAKE_STEP_SECONDS", "0.6"),)),
+    "slow, longer than the limit in all": Case(
+        mode="ok", status="finished", variables=(("FAKE_STEP_SECONDS", "1"),),
+        silent="training", seconds=7,
+    ),
     **{
         f"silent at {stage}": Case(
-            mode=f"hang {stage}", problem=f"hang-{stage}", words="no output for"
+            mode=f"hang {stage}", problem=f"hang-{stage}", words="no output for", silent=stage,
+            seconds=10 if stage == "importing" else 3,  # it has to begin first
         )
         for stage in STAGES
     },
-    "hangs at exit": Case(mode="hang exiting", status="finished", words="did not exit"),
+    "hangs at exit": Case(
+        mode="hang exiting", status="finished", words="did not exit", silent="exiting"
+    ),
     "out of memory": Case(mode="oom 1", problem="cuda-oom", words="GPU 0"),
     "rank 1 crashes": Case(mode="crash 1", gpus=2, words="an invented failure"),
     "rank 1 is stopped": Case(
-        mode="die SIGSTOP", gpus=2, problem="hang-training", words="rank 1 is in the state stopped"
+        mode="die SIGSTOP", gpus=2, problem="hang-training", silent="training",
+        words="rank 1 is in the state stopped",
     ),
     "killed": Case(mode="die SIGKILL", problem="killed", words="SIGKILL"),
     "segmentation fault": Case(mode="die SIGSEGV", problem="segmentation-fault"),
     "ignores SIGTERM": Case(
         mode="deaf hang training", problem="hang-training", words="had to be killed",
-        variables=(SOON,),
+        variables=(SOON,), silent="training",
     ),
     "leaves children in sessions of their own": Case(
         mode="family", status="finished", words="outlived the training"
@@ -83,14 +92,15 @@ CASES = {
 def test_a_run_ends_as_it_should_and_the_next_one_is_fine(
     case: Case, start: Start, folder: Path, mark: str
 ) -> None:
-    write_config(folder, seconds=3, stages=(*SHORT, *(FIRST if case.gpus == 1 else ())))
+    write_config(folder, silent=case.silent, seconds=case.seconds)
     said = folder / "said"
     said.mkdir()
     variables = dict(case.variables) | {"FAKE_SAID": str(said)}
     done = finish(start(case.mode, gpus=case.gpus, **variables), folder, mark)
     check_end(case, done)
-    assert wait_for_none((said / "run-mark").read_text(), 5, RUN_MARK) == []
+    assert wait_for_none((said / "run-mark").read_text(), name=RUN_MARK) == []
     check_log(folder, [path.read_bytes() for path in said.glob("said.*")])
+    write_config(folder)
     following = finish(start("ok"), folder, mark)
     assert (following.code, following.record["status"]) == (0, "finished")
     assert following.record["notes"] == []
@@ -127,11 +137,11 @@ def test_what_a_run_starts_is_found_by_its_mark_however_far_it_went(
     process = start("family", FAKE_STEP_SECONDS="30", FAKE_SAID=str(said))
     wait_for(folder, "before the start of training step")
     run_mark = (said / "run-mark").read_text()
-    found = wait_for_count(run_mark, 4, 20, RUN_MARK)
+    found = wait_for_count(run_mark, 4, name=RUN_MARK)
     assert len(found) == 4, ("guard, rank, child, daemon: all but dpbench", found)
     process.kill()
     process.communicate()
-    assert wait_for_none(run_mark, 20, RUN_MARK) == []
+    assert wait_for_none(run_mark, name=RUN_MARK) == []
 
 
 @pytest.mark.parametrize("victim", ["dpbench", "guard", "nobody"])
@@ -167,7 +177,7 @@ def test_a_process_of_another_run_or_of_nobody_gets_no_signal(
             guard.kill()
         elif victim == "dpbench":
             process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=PATIENCE_SECONDS)
         assert wait_for_none(mark) == []
         assert [bystander.poll() for bystander in bystanders] == [None] * 3
     finally:
@@ -202,7 +212,7 @@ def test_a_full_disk_under_the_progress_does_not_touch_the_run(
             stderr=full,
             text=True,
         )
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
     assert read_run(folder / out.strip()).status == "finished"
-    assert wait_for_none(mark, 5) == []
+    assert wait_for_none(mark) == []

@@ -86,9 +86,8 @@ def check_accessible(root: Element, names: set[str]) -> None:
 
 def outline(page: str) -> str:
     """The page as text: what is said, in which order, in which table or plot."""
-    page = re.sub(r'/[^\s<>"]*/told\d*/runs/', "runs/", page.replace("<wbr>", ""))
     lines: list[str] = []
-    describe(parse(page).find(f"{HTML}body"), lines)  # type: ignore[arg-type]
+    describe(parse(page.replace("<wbr>", "")).find(f"{HTML}body"), lines)  # type: ignore[arg-type]
     return "\n".join(lines) + "\n"
 
 

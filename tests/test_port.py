@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,7 +18,7 @@ from dpbench.errors import SetupError
 from dpbench.log import read_log
 from dpbench.port import check_port, hold_port
 from dpbench.results import read_run
-from processes import MARK, mark
+from processes import MARK, PATIENCE_SECONDS, mark
 from stand_in import Start, finish, folder, start, wait_for
 
 __all__ = ["folder", "mark", "start"]  # fixtures
@@ -25,8 +27,21 @@ __all__ = ["folder", "mark", "start"]  # fixtures
 @pytest.fixture
 def port() -> int:
     """A port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    return free_port()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on, nor will by chance.
+
+    It is outside of the range from which the system serves those who ask for any port.
+    """
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
+    low, high = map(int, given)
+    outside = [port for port in range(1024, 1 << 16) if not low <= port <= high]
+    for port in random.sample(outside, len(outside)):
+        with suppress(OSError), socket.create_server(("", port)):
+            return port
+    raise AssertionError("every port is taken")
 
 
 def test_a_port_is_held_although_nobody_listens_on_it_yet(port: int) -> None:
@@ -39,12 +54,14 @@ def test_a_port_is_held_although_nobody_listens_on_it_yet(port: int) -> None:
 
 def test_other_ports_and_no_port_are_free_meanwhile(port: int) -> None:
     with hold_port(port), hold_port(None), hold_port(None):
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            other = server.getsockname()[1]
-        check_port(other)
+        check_port(next(other for other in iter(free_port, None) if other != port))
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::"])  # PyTorch takes the last
+ADDRESSES = ["127.0.0.1", "0.0.0.0", *(["::"] if socket.has_dualstack_ipv6() else [])]
+"""PyTorch takes the last."""
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
 def test_a_port_that_somebody_listens_on_is_refused(address: str) -> None:
     kind = {"family": socket.AF_INET6, "dualstack_ipv6": True} if address == "::" else {}
     with socket.create_server((address, 0), **kind) as server:  # type: ignore[arg-type]
@@ -101,7 +118,7 @@ def test_a_second_run_on_the_port_is_refused_in_one_line_until_the_first_has_end
     )
     first = start("hang training")
     wait_for(folder, "iteration        1/")
-    out, err = start("ok").communicate(timeout=60)
+    out, err = start("ok").communicate(timeout=PATIENCE_SECONDS)
     assert out == ""
     error, fix = err.splitlines()
     assert error == f"error: port {port}: another dpbench run has it"
@@ -140,7 +157,7 @@ def test_two_real_runs_at_once_do_not_meet(tmp_path: Path, tiny_config: Path, ma
         for name, count in steps.items()
     }
     ports: dict[str, set[str]] = {}
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while not all(len(ports.get(name, ())) == 1 for name in runs) and time.monotonic() < deadline:
         ports = {name: ports.get(name, set()) | ports_of(f"{mark} {name}") for name in runs}
         time.sleep(0.1)

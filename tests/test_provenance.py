@@ -22,7 +22,7 @@ from dpbench.config import Config, load_config
 from dpbench.environment import Environment
 from dpbench.launch import Launch, environment
 from dpbench.megatron import find_megatron
-from dpbench.provenance import gpus, packages, system
+from dpbench.provenance import describe, gpus, packages, system
 from dpbench.provenance.describe import describe_environment
 from dpbench.provenance.secrets import HIDDEN, hide_secrets, without_secrets
 from dpbench.provenance.variables import relevant_variables
@@ -294,7 +294,7 @@ def test_a_container_is_known_by_its_signs(
     (tmp_path / "cgroup").write_text(groups)
     monkeypatch.setattr(system, "FIRST_PROCESS", tmp_path / "cgroup")
     signs = {str(tmp_path / name): value for name, value in files.items()}
-    monkeypatch.setattr(system, "CONTAINER_FILES", {"/nonexistent": "podman"} | signs)
+    monkeypatch.setattr(system, "CONTAINER_FILES", {str(tmp_path / "gone"): "podman"} | signs)
     assert system.container(variables) == kind
 
 
@@ -444,7 +444,10 @@ def test_a_record_of_a_later_version_is_read(on_cpu: Launch) -> None:
     assert Environment.model_validate(told) == Environment.model_validate_json(json.dumps(told))
 
 
-def test_the_package_runs_from_a_checkout_here(on_cpu: Launch) -> None:
+def test_the_package_runs_from_a_checkout_here(
+    on_cpu: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(describe, "GIT_SECONDS", 120.0)
     place = describe_environment(on_cpu)
     assert place.dpbench
     if (ROOT / ".git").exists():

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from dpbench.megatron import Megatron
 from dpbench.process import capture
 from dpbench.provenance import source
 from dpbench.provenance.source import describe_dpbench, describe_megatron, read_git
-from processes import MARK, mark, marked, wait_for_none
+from processes import MARK, PATIENCE_SECONDS, mark, wait_for_count, wait_for_none
 
 __all__ = ["mark"]  # a fixture
 AUTHOR = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]
@@ -42,7 +43,7 @@ def checkout(tmp_path: Path) -> Path:
     return root
 
 
-def read(root: Path, seconds: float = 20) -> tuple[str | None, bool | None]:
+def read(root: Path, seconds: float = PATIENCE_SECONDS) -> tuple[str | None, bool | None]:
     return read_git(root, root / "pretrain_gpt.py", time.monotonic() + seconds)
 
 
@@ -51,7 +52,7 @@ def test_a_clean_checkout_has_its_commit(checkout: Path) -> None:
     megatron = Megatron(
         kind="checkout", root=checkout, version="0.19.0", script=checkout / "pretrain_gpt.py"
     )
-    found = describe_megatron(megatron, time.monotonic() + 20)
+    found = describe_megatron(megatron, time.monotonic() + PATIENCE_SECONDS)
     assert (found.version, found.path, found.dirty) == ("0.19.0", str(checkout), False)
     assert found.commit == git(checkout, "rev-parse", "HEAD")
 
@@ -170,7 +171,7 @@ def test_without_git_nothing_is_told(
     else:
         monkeypatch.setenv("PATH", path)
     assert read(checkout) == (None, None)
-    assert describe_dpbench(time.monotonic() + 20).version == dpbench.__version__
+    assert describe_dpbench(time.monotonic() + PATIENCE_SECONDS).version == dpbench.__version__
 
 
 def test_a_git_that_hangs_is_ended_with_what_it_started(
@@ -180,7 +181,7 @@ def test_a_git_that_hangs_is_ended_with_what_it_started(
     monkeypatch.setenv(MARK, mark)
     assert read(checkout, seconds=0.3) == (None, None)
     monkeypatch.delenv(MARK)
-    assert wait_for_none(mark, 5) == []
+    assert wait_for_none(mark) == []
 
 
 def test_the_commit_is_kept_when_only_the_search_for_changes_is_too_slow(
@@ -190,7 +191,13 @@ def test_the_commit_is_kept_when_only_the_search_for_changes_is_too_slow(
     real = shutil.which("git")
     script = f'case "$*" in *status*) sleep 600;; *) exec {real} "$@";; esac'
     install(script, tmp_path, monkeypatch)
-    assert read(checkout, seconds=3) == (commit, None)
+
+    def hurry(command: list[str], *, timeout_seconds: float, **options: Any) -> object:
+        seconds = 0.3 if "status" in command else timeout_seconds
+        return capture(command, timeout_seconds=seconds, **options)
+
+    monkeypatch.setattr(source, "capture", hurry)
+    assert read(checkout) == (commit, None)
 
 
 def test_when_the_time_is_up_git_is_not_even_started(checkout: Path) -> None:
@@ -201,14 +208,14 @@ def test_a_captured_program_leaves_nothing_when_it_is_interrupted(
     mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupt(*arguments: object, **options: object) -> None:
-        assert marked(mark)
+        assert wait_for_count(mark, 1)  # it may be starting its program still
         raise KeyboardInterrupt
 
     monkeypatch.setattr(subprocess.Popen, "communicate", interrupt)
     command = ["sh", "-c", "sleep 600 & sleep 600"]
     with pytest.raises(KeyboardInterrupt):
         capture(command, timeout_seconds=60, environment={**os.environ, MARK: mark})
-    assert wait_for_none(mark, 5) == []
+    assert wait_for_none(mark) == []
 
 
 def installed(folder: Path, url: str | None) -> None:
@@ -237,7 +244,7 @@ def test_a_package_that_was_installed_from_a_commit_has_it(
     monkeypatch.syspath_prepend(str(tmp_path))
     assert importlib.metadata.version("megatron-core") == "0.19.2"
     megatron = Megatron(kind="pip", root=tmp_path, version="0.19.2", script=Path("x.py"))
-    found = describe_megatron(megatron, time.monotonic() + 20)
+    found = describe_megatron(megatron, time.monotonic() + PATIENCE_SECONDS)
     assert (found.commit, found.dirty) == (URLS[url] if url is not None else None, None)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from conftest import clean_environment
 from dpbench.log import read_log
 from dpbench.results import read_run
-from processes import mark, wait_for_none
+from processes import PATIENCE_SECONDS, mark, wait_for_none
 from stand_in import HERE, Start, folder, start
 
 __all__ = ["folder", "mark", "start"]  # fixtures
@@ -38,7 +38,7 @@ def race(code: str, cwd: Path) -> list[str]:
         assert racer.stdin
         racer.stdin.write("\n")
         racer.stdin.flush()
-    outputs = [racer.communicate(timeout=60)[0] for racer in racers]
+    outputs = [racer.communicate(timeout=PATIENCE_SECONDS)[0] for racer in racers]
     assert [racer.returncode for racer in racers] == [0] * RACERS
     return outputs
 
@@ -72,9 +72,9 @@ def test_runs_that_start_together_end_each_in_its_own_folder(
     start: Start, folder: Path, mark: str
 ) -> None:
     processes = [start("crash 0" if n == 3 else "ok") for n in range(RACERS)]
-    ended = [process.communicate(timeout=120) for process in processes]
+    ended = [process.communicate(timeout=300) for process in processes]
     assert [process.returncode for process in processes] == [0, 0, 0, 4, 0, 0, 0, 0]
-    assert wait_for_none(mark, 5) == []
+    assert wait_for_none(mark) == []
     named = [Path(out.strip()) for out, _ in ended if out]
     assert len(set(named)) == RACERS - 1
     runs = {path.name: read_run(path) for path in (folder / "runs").iterdir()}
@@ -102,7 +102,7 @@ def test_prep_in_one_place_at_once_leaves_one_whole_dataset(tmp_path: Path) -> N
         )
         for _ in range(RACERS)
     ]
-    ended = [process.communicate(timeout=120) for process in processes]
+    ended = [process.communicate(timeout=300) for process in processes]
     assert 0 in [process.returncode for process in processes]
     for process, (_, err) in zip(processes, ended, strict=True):
         assert process.returncode in (0, 2)

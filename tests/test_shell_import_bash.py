@@ -112,7 +112,7 @@ def read_by_bash(script: str) -> list[list[str]] | None:
         env={},
         cwd="/",
         capture_output=True,
-        timeout=20,
+        timeout=120,
         check=False,
     )
     if ran.stderr:

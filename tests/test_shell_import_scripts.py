@@ -177,7 +177,7 @@ def run_in_bash(case: Case, stand_ins: Path, folder: Path) -> list[list[str]]:
         cwd=folder,
         env=environment | case.variables,
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     launches = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from conftest import start
-from processes import MARK, mark, wait_for_count, wait_for_none
+from processes import MARK, PATIENCE_SECONDS, mark, wait_for_count, wait_for_none
 
 __all__ = ["mark"]  # a fixture
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.megatron
 
 
 def wait_for_text(folder: Path, text: str, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 2 * PATIENCE_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         if any(text in log.read_text(errors="replace") for log in folder.glob("runs/*/run.log")):
             return
@@ -41,12 +41,12 @@ def test_no_process_outlives_a_killed_run(
     command = ["run", "--config", tiny_config, "--gpus", gpus, *options]
     process = start(*command, cwd=tmp_path, **{MARK: mark})
     if stage == "torch":
-        found = wait_for_count(mark, 3, 120)  # dpbench, its guard, a launcher that says nothing yet
+        found = wait_for_count(mark, 3)  # dpbench, its guard, a launcher that says nothing yet
         assert len(found) >= 3, found
     else:
         wait_for_text(tmp_path, stage, process)
     process.send_signal(number)
-    assert process.wait(timeout=60) == (-9 if number == signal.SIGKILL else 130)
+    assert process.wait(timeout=PATIENCE_SECONDS) == (-9 if number == signal.SIGKILL else 130)
     assert wait_for_none(mark) == []
     if number != signal.SIGKILL:
         [record] = tmp_path.glob("runs/*/run.json")
@@ -63,6 +63,6 @@ def test_the_next_run_works_after_a_killed_one(
     process.wait()
     assert wait_for_none(mark) == []
     following = start(*command, "--set=training.train_iters=4", cwd=tmp_path)
-    out, err = following.communicate(timeout=120)
+    out, err = following.communicate(timeout=300)
     assert following.returncode == 0, err
     assert (tmp_path / out.strip() / "run.json").is_file()

@@ -46,7 +46,7 @@ def dpbench(
         stdout=out,
         stderr=err,
         check=False,
-        timeout=120,
+        timeout=300,
     )
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import RECORDED, Dpbench, clean_environment
+from conftest import RECORDED, Dpbench, clean_environment, read_terminal
 from dpbench.compare import compare_runs
 from dpbench.config import load_config
 from dpbench.report.advice import next_step
@@ -122,24 +122,14 @@ def test_a_terminal_gets_colours_and_a_pipe_none(dpbench: Dpbench) -> None:
         environment |= {"TERM": "xterm", "LC_ALL": "C.UTF-8", **variables}
         process = subprocess.Popen(command, stdout=child, env=environment)
         os.close(child)
-        shown = b""
-        while chunk := read_terminal(parent):
-            shown += chunk
-        os.close(parent)
+        shown = read_terminal(parent)
         assert process.wait() == 1
-        return shown.decode()
+        return shown
 
     assert "\x1b[1;31mFAIL" in on_terminal()
     without = on_terminal(NO_COLOR="1", LC_ALL="C")
     assert "\x1b" not in without
     assert without.isascii()
-
-
-def read_terminal(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 65536)
-    except OSError:
-        return b""  # Linux says EIO when the other end of a terminal is closed
 
 
 def test_the_advice_follows_what_the_runs_show() -> None:

@@ -26,6 +26,7 @@ from dpbench.watchdog import Alarm
 GUARD = Path(__file__).parent / "child" / "guard.py"
 GRACE_SECONDS = 10.0
 STACKS_SECONDS = 30.0
+KILL_SECONDS = 30.0
 END_OF_STACKS = "dpbench: end of stacks"
 TICK_SECONDS = 0.5
 CHUNK_BYTES = 1 << 16
@@ -250,10 +251,26 @@ def stop_marked(guard: subprocess.Popen[bytes], mark: str) -> None:
     guard.wait()
     if guard.returncode >= 0:
         return
+    deadline = time.monotonic() + KILL_SECONDS
+    looks_without = 0
+    while looks_without < 2 and time.monotonic() < deadline:
+        looks_without = 0 if kill_marked(mark) else looks_without + 1
+        time.sleep(0.05)
+
+
+def kill_marked(mark: str) -> bool:
+    """Kill every process that carries a mark; tell whether there was one.
+
+    One look is not enough: a process that is just starting its program shows no environment, and
+    one that was forked meanwhile is not on the list.
+    """
+    found = False
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get(MARK) == mark:
+                found = True
                 process.kill()
+    return found
 
 
 @contextlib.contextmanager

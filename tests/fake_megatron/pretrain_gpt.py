@@ -2,11 +2,13 @@
 
 FAKE_MEGATRON says how, as words: `ok`; `hang STAGE`, where STAGE is importing, rendezvous,
 building, first-step, training, evaluating, saving or exiting; `oom N`, a micro batch above N is
-too large; `crash RANK`; `die SIGNAL`; `deaf`, SIGTERM is ignored (also `deaf hang STAGE`);
+too large; `crash RANK`; `die SIGNAL`; `deaf`, SIGTERM is noted in the log and not obeyed (also
+`deaf hang STAGE`); `halt RANKS`, a run of so many ranks goes no further than step 3;
 `family`, processes in sessions of their own; `flood MEGABYTES`, in lines of 949 bytes; `noise`;
 `nothing`, a checkpoint that is finished; `nan`. Rank 0 prints what Megatron prints on rank 0, the
 last rank the steps. What a rank prints it also writes to said.RANK in FAKE_SAID, where that is set,
-beside its DPBENCH_RUN. Needs nothing but Python.
+beside its DPBENCH_RUN. Where FAKE_GO names a folder, step N waits for a file N in it. Needs nothing
+but Python.
 """
 
 import faulthandler
@@ -81,6 +83,8 @@ def misbehave(step):
     if step != 3:
         return
     begin("training")
+    if MODE == "halt" and int(DETAIL[0]) == WORLD:
+        time.sleep(600)
     if MODE == "crash":
         fail("AssertionError: an invented failure", int(DETAIL[0]))
     if MODE == "die":
@@ -94,6 +98,13 @@ def misbehave(step):
             put(line * (1_000_000 // len(line)))
     if MODE == "noise":
         put(bytes(range(256)) * 1000 + b"\n")
+
+
+def wait_for_go(step):
+    """Wait until a step may begin."""
+    folder = os.environ.get("FAKE_GO")
+    while folder and not Path(folder, str(step)).exists():
+        time.sleep(0.005)
 
 
 def print_step(step, last):
@@ -114,7 +125,7 @@ def main():
     if folder := os.environ.get("FAKE_SAID"):
         Path(folder, "run-mark").write_text(os.environ["DPBENCH_RUN"])
     if MODE == "deaf":
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, lambda number, frame: os.write(1, b"deaf to SIGTERM\n"))
     if MODE == "family":
         subprocess.Popen([sys.executable, "-c", SLEEPER], start_new_session=True)
         # once this has ended its daemon is there
@@ -137,6 +148,7 @@ def main():
             WORLD - 1,
         )
     for step in range(1, last + 1):
+        wait_for_go(step)
         time.sleep(STEP_SECONDS)
         print_step(step, last)
         misbehave(step)

@@ -31,6 +31,8 @@ KILL_SECONDS = 30.0
 MOST_TOLD = 10
 """Processes in each list of the report, which has to fit into a pipe that nobody reads yet."""
 PY_SPY_SECONDS = 10
+HANDLE_SECONDS = 3.0
+"""For a process to print its stacks when asked by a signal."""
 END_OF_STACKS = "dpbench: end of stacks"
 STACK_SIGNAL = signal.SIGUSR2
 IGNORED = (signal.SIGINT, signal.SIGHUP)
@@ -91,7 +93,8 @@ def stop_all(command, grace_seconds, word):
     """
     asked, killed = set(), {}
     kill_at = time.monotonic() + grace_seconds
-    while alive := descendants(command):
+    # a look is not enough: one that forks and ends meanwhile hides what it has forked
+    while alive := descendants(command) or descendants(command):
         if word.at_once:
             kill_at = min(kill_at, time.monotonic())
         firm = time.monotonic() >= kill_at
@@ -115,13 +118,31 @@ def send(process, number):
         process.send_signal(number)
 
 
-def handles(process, number):
-    """Tell whether a process has a handler for a signal, so that it does not die of it."""
+def is_in(name, process, number):
+    """Tell whether a signal is in one of the sets of a process that the kernel shows."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{process.pid}/status").read_text().splitlines():
-            if line.startswith("SigCgt:"):
+            if line.startswith(f"{name}:"):
                 return bool(int(line.split()[1], 16) >> (number - 1) & 1)
     return False
+
+
+def handles(process, number):
+    """Tell whether a process has a handler for a signal, so that it does not die of it."""
+    return is_in("SigCgt", process, number)
+
+
+def wait_until_handled(process, number):
+    """Wait until a signal is neither on its way nor, blocked as long as its handler runs, at work.
+
+    On a busy machine that takes longer than on an idle one, and a SIGTERM that comes meanwhile
+    would end the process first. One that is stopped, or in a driver that hangs, handles nothing.
+    """
+    deadline = time.monotonic() + HANDLE_SECONDS
+    while time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        if not is_in("ShdPnd", process, number) and not is_in("SigBlk", process, number):
+            break
 
 
 def print_stacks(command):
@@ -142,7 +163,8 @@ def print_stacks(command):
                     continue
         if handles(process, STACK_SIGNAL):
             send(process, STACK_SIGNAL)
-            time.sleep(4 * POLL_SECONDS)  # so that the stacks do not mix
+            wait_until_handled(process, STACK_SIGNAL)
+            time.sleep(3 * POLL_SECONDS)  # so that the stacks do not mix
     say(END_OF_STACKS)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
@@ -152,9 +153,11 @@ def head_with_verdict(subject: Subject) -> Head:
     return title, word, tone(word), sentence(said), facts
 
 
-def sentence(text: str) -> str:
-    """Return text with a capital and one full stop."""
-    return f"{text[:1].upper()}{text[1:].rstrip('.')}."
+def sentence(text: str, *paths: Path) -> str:
+    """Return text with one full stop and a capital, unless it begins with one of some paths."""
+    if not text.startswith(tuple(map(str, paths))):
+        text = f"{text[:1].upper()}{text[1:]}"
+    return f"{text.rstrip('.')}."
 
 
 def head_without_verdict(subject: Subject) -> Head:
@@ -162,7 +165,8 @@ def head_without_verdict(subject: Subject) -> Head:
     if subject.problem:
         facts = [("Fix", subject.hint)] if subject.hint else []
         count = len(subject.histories)
-        return f"{count} runs", "NO VERDICT", "none", sentence(subject.problem), facts
+        said = sentence(subject.problem, *(run.path for run in subject.histories))
+        return f"{count} runs", "NO VERDICT", "none", said, facts
     [run] = subject.histories
     if not run.measured:
         return head_without_figure(run)
