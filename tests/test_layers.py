@@ -28,7 +28,7 @@ LAYERS = [
     },
     {"named_configs", "metrics", "results", "process", "gpu_monitor", "gpu_use"},
     {"gpu_busy", "disturbance", "live", "config", "rates", "options", "diagnosis"},
-    {"data", "pairs", "config_options", "arithmetic", "fusions", "flag_check", "outcome"},
+    {"data", "pairs", "config_options", "arithmetic", "fusions", "flag_check", "run_end"},
     {"runs", "verdict", "arguments", "meaning", "warm_up"},
     {"arms", "loss_gates"},
     {"same_work", "log_interval", "health"},

@@ -21,11 +21,12 @@ from dpbench.loss_gates import (
     judge_skipped,
     judge_weak_agreement,
 )
-from dpbench.metrics import Status, Throughput
+from dpbench.metrics import Throughput
 from dpbench.pairs import Estimate, estimate_speedup
 from dpbench.results import CONFIG_FILE, LOG_FILE, RUN_FILE
 from dpbench.runs import SAME_TRAINING, SAME_WORK, LoggedRun, list_differences, load_run
 from dpbench.same_work import check_same_work, grew_with_gpus, learns_alike, list_notes
+from dpbench.steady import Status
 from dpbench.verdict import (
     Gate,
     Outcome,

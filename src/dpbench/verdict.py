@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from dpbench.metrics import Status, Throughput
+from dpbench.metrics import Throughput
 from dpbench.pairs import Estimate, Pair, estimate_speedup
-from dpbench.steady import sort_findings
+from dpbench.steady import Status, sort_findings
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 ABOVE_IDEAL = 1.025

@@ -10,7 +10,6 @@ from dpbench.config import load_config
 from dpbench.errors import DpbenchError
 from dpbench.log_interval import interval_of
 from dpbench.loss_gates import falls
-from dpbench.metrics import Status
 from dpbench.profile.causes import GRAPHS, LARGER_BATCH
 from dpbench.report.again import again, bench_can, find_stalls, more_rounds, spell
 from dpbench.report.commands import quote_paths
@@ -18,6 +17,7 @@ from dpbench.report.learning import calm_down, mend_difference, mend_loss
 from dpbench.report.reasons import is_launch_bound, predict_no_gain
 from dpbench.report.words import deciding, kinds, runs_of, statuses
 from dpbench.results import CONFIG_FILE
+from dpbench.steady import Status
 
 Remedy = Callable[[Sequence[Comparison]], str]
 

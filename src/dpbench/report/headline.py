@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dpbench.compare import Comparison
 from dpbench.loss_gates import ORDER, falls
-from dpbench.metrics import Status
 from dpbench.report.words import deciding, devices, kinds, runs_of, statuses
-from dpbench.steady import find_broken
+from dpbench.steady import Status, find_broken
 from dpbench.verdict import Gate, tell_apart, tell_faster
 
 

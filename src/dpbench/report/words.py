@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from dpbench.arms import Arm
 from dpbench.compare import Comparison
-from dpbench.metrics import Dropped, Status
 from dpbench.runs import LoggedRun
+from dpbench.steady import Dropped, Status
 from dpbench.verdict import Gate, Outcome
 
 SIGNS = {" -> ": " → ", " - ": " – ", " x ": " × "}

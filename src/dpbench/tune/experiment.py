@@ -14,10 +14,11 @@ from typing import TextIO
 from dpbench.config import Config, dump_config, load_config
 from dpbench.errors import DpbenchError, SetupError, TrainingError
 from dpbench.launch import plan_launch
-from dpbench.metrics import Status, Throughput
+from dpbench.metrics import Throughput
 from dpbench.pairs import Estimate, estimate_speedup
 from dpbench.results import CONFIG_FILE, LOG_FILE, read_run
 from dpbench.runs import LoggedRun, list_differences, load_run
+from dpbench.steady import Status
 from dpbench.training import check_gpus_free, make_folder, train
 from dpbench.tune.plan import PLAN_FILE, TRIES_FILE, TUNED_FILE, Plan, alone, read_plan
 from dpbench.tune.search import Failed, Found, Measured, OutOfTimeError, Row, Search

@@ -16,7 +16,7 @@ from dpbench.errors import DpbenchError, TrainingError
 from dpbench.gpu_record import GpuPoint
 from dpbench.log import Log
 from dpbench.process import Ended
-from dpbench.results import LOG_FILE, Problem, Results, Status
+from dpbench.results import LOG_FILE, DiagnosedProblem, Results, RunStatus
 from dpbench.watchdog import Stage
 
 HALTED = re.compile(r"^dpbench: (pid \d+(?:, rank \d+)?), (stopped|tracing-stop|disk-sleep):", re.M)
@@ -24,10 +24,10 @@ HALTED = re.compile(r"^dpbench: (pid \d+(?:, rank \d+)?), (stopped|tracing-stop|
 
 
 @dataclass(kw_only=True)
-class Outcome:
+class RunEnd:
     """What came of a run."""
 
-    status: Status
+    status: RunStatus
     log: Log
     problem: str | None = None
     diagnosis: Diagnosis | None = None
@@ -48,7 +48,7 @@ class Outcome:
             "signal": self.stopped_by or name_signal(self.exit_code),
             "problem": self.problem,
             "diagnosis": found
-            and Problem(
+            and DiagnosedProblem(
                 name=found.name,
                 cause=found.cause,
                 fix=found.fix,
@@ -59,7 +59,7 @@ class Outcome:
             "stage": self.stage.value if self.stage else None,
             "did_not_exit": self.did_not_exit,
             "notes": self.notes,
-            "results": summarize(self.log, self.gpu_record),
+            "results": summarize_run(self.log, self.gpu_record),
         }
 
     def error(self, folder: Path) -> TrainingError:
@@ -72,9 +72,9 @@ class Outcome:
         )
 
 
-def judge_end(ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: bool) -> Outcome:
+def judge_end(ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: bool) -> RunEnd:
     """Say what the end of a run means."""
-    outcome = Outcome(
+    end = RunEnd(
         status="finished",
         log=log,
         exit_code=ended.status,
@@ -84,21 +84,21 @@ def judge_end(ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: boo
     )
     alarm = ended.alarm
     if alarm or ended.status or not reached_the_end(log):
-        outcome.diagnosis = diagnose_end(ended, log, log_path)
-    if alarm and alarm.stage is Stage.EXITING and done and is_hang(outcome.diagnosis):
-        outcome.did_not_exit = True
-        outcome.notes.insert(0, "the training was finished, but did not exit, and was stopped")
+        end.diagnosis = diagnose_end(ended, log, log_path)
+    if alarm and alarm.stage is Stage.EXITING and done and is_hang(end.diagnosis):
+        end.did_not_exit = True
+        end.notes.insert(0, "the training was finished, but did not exit, and was stopped")
     elif ended.stopped_by:
-        outcome.status, outcome.problem = "interrupted", f"stopped by {ended.stopped_by}"
-        outcome.diagnosis = None
-        return outcome
+        end.status, end.problem = "interrupted", f"stopped by {ended.stopped_by}"
+        end.diagnosis = None
+        return end
     elif alarm or ended.status or not reached_the_end(log):
-        outcome.status = "failed"
-        outcome.problem = describe_problem(ended, outcome.diagnosis, log)
-        return outcome
+        end.status = "failed"
+        end.problem = describe_problem(ended, end.diagnosis, log)
+        return end
     if figures := explain_figures(log):
-        outcome.notes.append(f"{figures.cause}; {figures.fix}")
-    return outcome
+        end.notes.append(f"{figures.cause}; {figures.fix}")
+    return end
 
 
 def name_signal(exit_code: int | None) -> str | None:
@@ -162,7 +162,7 @@ def list_notes(ended: Ended) -> list[str]:
     return [f"a process {what}: {process}" for what, found in told.items() for process in found]
 
 
-def summarize(log: Log, record: Sequence[GpuPoint]) -> Results | None:
+def summarize_run(log: Log, record: Sequence[GpuPoint]) -> Results | None:
     """Return the figures of a run; rates are None when too few intervals are left."""
     if not log.steps:
         return None
