@@ -12,7 +12,7 @@ import pytest
 
 from conftest import RECORDED
 from dpbench import bench, inputs
-from dpbench.config import dump_config, load_config
+from dpbench.config_file import dump_config, load_config
 from dpbench.errors import ConfigError, SetupError, TrainingError
 from dpbench.meaning import check_meaning
 from dpbench.subject import collect, compare_paths, run_folders

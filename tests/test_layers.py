@@ -17,6 +17,7 @@ LAYERS = [
     {"interrupts", "yaml_source", "log", "gpu", "flag_history", "port", "selection"},
     {
         "complaint",
+        "config",
         "steady",
         "curves",
         "megatron",
@@ -27,7 +28,7 @@ LAYERS = [
         "places",
     },
     {"named_configs", "metrics", "results", "process", "gpu_monitor", "gpu_use"},
-    {"gpu_busy", "disturbance", "live", "config", "rates", "options", "diagnosis"},
+    {"gpu_busy", "disturbance", "live", "config_file", "rates", "options", "diagnosis"},
     {"data", "pairs", "config_options", "arithmetic", "fusions", "flag_check", "run_end"},
     {"runs", "verdict", "arguments", "meaning", "warm_up"},
     {"arms", "loss_gates"},

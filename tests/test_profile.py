@@ -16,7 +16,8 @@ import yaml
 from conftest import ROOT, TINY, Dpbench
 from dpbench.child.trace_reduction import outside, reduce_trace, union
 from dpbench.compare import compare_runs
-from dpbench.config import Config, load_config
+from dpbench.config import Config
+from dpbench.config_file import load_config
 from dpbench.errors import SetupError
 from dpbench.megatron import find_megatron
 from dpbench.options import load_options

@@ -17,7 +17,7 @@ import pytest
 
 from conftest import RECORDED, Dpbench, clean_environment
 from dpbench.compare import compare_runs
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.report.advice import next_step
 from dpbench.report.commands import fold, split_commands
 from dpbench.report.output import detect_style, print_text

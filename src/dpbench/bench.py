@@ -18,7 +18,8 @@ from typing import Annotated, Literal, TextIO
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.compare import Comparison, Scaling, compare_runs
-from dpbench.config import Config, dump_config, load_config
+from dpbench.config import Config
+from dpbench.config_file import dump_config, load_config
 from dpbench.environment import first_problem
 from dpbench.errors import ConfigError, DpbenchError, Interrupted, SetupError, TrainingError
 from dpbench.launch import Launch, plan_launch

@@ -12,7 +12,8 @@ from typing import Literal
 from pydantic import ValidationError
 
 from dpbench.arms import Arm
-from dpbench.config import Checks, load_config
+from dpbench.config import Checks
+from dpbench.config_file import load_config
 from dpbench.errors import ConfigError, DpbenchError, SetupError
 from dpbench.log_interval import describe_levelled, judge_intervals, level
 from dpbench.loss_gates import (

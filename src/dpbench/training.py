@@ -10,7 +10,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TextIO
 
-from dpbench.config import Config, dump_config
+from dpbench.config import Config
+from dpbench.config_file import dump_config
 from dpbench.errors import ConfigError, DpbenchError, Interrupted, SetupError, TrainingError
 from dpbench.gpu import VISIBLE, kept_open
 from dpbench.gpu_busy import check_free

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 
 from dpbench.compare import Comparison
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.errors import DpbenchError
 from dpbench.log_interval import interval_of
 from dpbench.loss_gates import falls

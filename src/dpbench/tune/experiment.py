@@ -11,7 +11,8 @@ from pathlib import Path
 from statistics import median
 from typing import TextIO
 
-from dpbench.config import Config, dump_config, load_config
+from dpbench.config import Config
+from dpbench.config_file import dump_config, load_config
 from dpbench.errors import DpbenchError, SetupError, TrainingError
 from dpbench.launch import plan_launch
 from dpbench.metrics import Throughput
