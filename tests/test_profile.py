@@ -471,6 +471,19 @@ def test_profiles_of_another_state_give_no_cause_to_a_verdict(tmp_path: Path) ->
     assert shown.index("was not in the same state") < shown.index("causes, the largest first")
 
 
+def test_a_verdict_reads_each_profile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparisons = compare_runs(with_profiles(tmp_path / "runs"))
+    read: list[str] = []
+
+    def count(folder: Path) -> Profile:
+        read.append(folder.name)
+        return read_profile(folder)
+
+    monkeypatch.setattr("dpbench.profile.explain.read_profile", count)
+    assert "bound by kernel launches" in " ".join(render_answer(comparisons).split())
+    assert sorted(read) == ["9_x_profile_gpus1", "9_x_profile_gpus2"]
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_is_to_be_tried_that_is_predicted_to_give_nothing(name: str) -> None:
     pair = arms(*CASES[name])

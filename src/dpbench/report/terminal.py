@@ -10,11 +10,10 @@ from dataclasses import dataclass
 
 from dpbench.arms import Arm
 from dpbench.compare import Comparison
-from dpbench.report.advice import next_step
+from dpbench.report.advice import advise
 from dpbench.report.commands import fold, split_commands
 from dpbench.report.figures import BATCH, UNDISTURBED, Row, figure_rows
 from dpbench.report.headline import gate_word, headline, tone, verdict_word
-from dpbench.report.reasons import reason_for_loss
 from dpbench.report.words import (
     arms_of,
     certainty,
@@ -193,10 +192,10 @@ def name_runs(arm: Arm) -> str:
 
 def advice(comparisons: Sequence[Comparison]) -> str:
     """Return the most likely reason for a loss and what to try."""
-    lines = [instruct("next: ", next_step(comparisons))]
-    one = deciding(comparisons)
-    if reason := reason_for_loss(one):
-        lines.insert(0, wrap(f"why not {one.gpu_ratio:g}x: ", reason))
+    found = advise(comparisons)
+    lines = [instruct("next: ", found.next_step)]
+    if found.reason:
+        lines.insert(0, wrap(f"why not {deciding(comparisons).gpu_ratio:g}x: ", found.reason))
     return "\n".join(lines)
 
 
