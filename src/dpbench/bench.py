@@ -8,7 +8,7 @@ moves over the GPUs from round to round, so that one slow card shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -175,7 +175,7 @@ def warm_up(experiment: Experiment, show: TextIO) -> None:
     try:
         gpus = experiment.plan.gpus[-1]
         launch = plan_arm(shorten(experiment.config), experiment.plan, gpus, round_number=1)
-        train(launch, name=WARM_UP, runs=experiment.folder, show=show)
+        train(replace(launch, is_short=True), name=WARM_UP, runs=experiment.folder, show=show)
     except (ConfigError, TrainingError) as error:
         if isinstance(error, TrainingError) and error.problem == OOM:
             raise

@@ -10,10 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from dpbench.config import Checks
 from dpbench.diagnosis import Diagnosis, diagnose, explain_figures, explain_hang
 from dpbench.disturbance import measure_log
 from dpbench.errors import DpbenchError, TrainingError
 from dpbench.gpu_record import GpuPoint
+from dpbench.health import find_failing
 from dpbench.log import Log
 from dpbench.process import Ended
 from dpbench.results import LOG_FILE, DiagnosedProblem, Results, RunStatus
@@ -72,8 +74,10 @@ class RunEnd:
         )
 
 
-def judge_end(ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: bool) -> RunEnd:
-    """Say what the end of a run means."""
+def judge_end(
+    ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: bool, checks: Checks | None
+) -> RunEnd:
+    """Say what the end of a run means; `checks` are None for a run too short to judge its loss."""
     end = RunEnd(
         status="finished",
         log=log,
@@ -98,6 +102,8 @@ def judge_end(ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: boo
         return end
     if figures := explain_figures(log):
         end.notes.append(f"{figures.cause}; {figures.fix}")
+    elif checks and (failing := find_failing(log, checks)):
+        end.notes.append(f"a verdict would fail this run: {failing.cause}; {failing.fix}")
     return end
 
 

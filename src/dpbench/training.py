@@ -257,7 +257,14 @@ def follow(
             on_start=on_start,
             mark=mark,
         )
-    end = judge_end(ended, log, folder / LOG_FILE, stage=dog.stage, done=dog.done)
+    end = judge_end(
+        ended,
+        log,
+        folder / LOG_FILE,
+        stage=dog.stage,
+        done=dog.done,
+        checks=None if launch.is_short else launch.config.checks,
+    )
     end.gpu_record = read_gpu_record(folder / GPU_FILE)
     return end
 

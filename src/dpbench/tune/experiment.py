@@ -164,7 +164,10 @@ class Experiment:
         watched = launch.config.model_copy(update={"watch": limit_silence(launch, left)})
         try:
             return train(
-                replace(launch, config=watched), name=name, runs=self.folder, show=self.show
+                replace(launch, config=watched, is_short=True),
+                name=name,
+                runs=self.folder,
+                show=self.show,
             )
         except TrainingError as error:
             return error.folder
