@@ -33,6 +33,7 @@ from dpbench.training import (
     train,
     with_smaller_micro_batch,
 )
+from dpbench.verdict import round_speedup
 from dpbench.warm_up import WARM_UP, shorten
 
 BENCH_FILE = "bench.json"
@@ -213,12 +214,9 @@ def plan_all(plan: Plan, config: Config) -> None:
 
 def describe_look(number: int, plan: Plan, comparison: Comparison) -> str:
     """Return what is known after a round, in a line."""
-    estimate, counts = (
-        comparison.estimate,
-        f"{comparison.baseline.gpus} -> {comparison.scaled.gpus}",
-    )
-    range_ = f"{estimate.low:.2f}x to {estimate.high:.2f}x"
-    return f"round {number} of {plan.rounds}: {counts} {estimate.speedup:.2f}x, {range_}"
+    counts = f"{comparison.baseline.gpus} -> {comparison.scaled.gpus}"
+    speedup, low, high = round_speedup(comparison.estimate, comparison.needed)
+    return f"round {number} of {plan.rounds}: {counts} {speedup}, {low} to {high}"
 
 
 def compare_experiment(

@@ -24,8 +24,10 @@ from dpbench.report.words import (
     forced_label,
     gate_list,
     list_remarks,
+    round_efficiency,
     with_signs,
 )
+from dpbench.verdict import round_speedup
 
 WIDTH = 80
 TITLE_WIDTH = 32
@@ -113,8 +115,8 @@ def ratio_of_rates(comparison: Comparison) -> str:
         arm.typical("undisturbed_samples_per_second") or math.nan
         for arm in (comparison.baseline, comparison.scaled)
     )
-    speedup = comparison.estimate.speedup
-    return f"{speedup:.2f}x" if math.isclose(other / one, speedup, rel_tol=AS_RATIO) else ""
+    is_ratio = math.isclose(other / one, comparison.estimate.speedup, rel_tol=AS_RATIO)
+    return round_speedup(comparison.estimate, comparison.needed)[0] if is_ratio else ""
 
 
 def rows_of_arms(comparisons: Sequence[Comparison], style: Style) -> str:
@@ -129,8 +131,9 @@ def rows_of_arms(comparisons: Sequence[Comparison], style: Style) -> str:
         speedup, possible, efficiency = "1.00x", "", "1.00"
         if place:
             one = comparisons[place - 1]
-            speedup, efficiency = f"{one.estimate.speedup:.2f}x", f"{one.efficiency:.2f}"
-            possible = style.signs(f"{one.estimate.low:.2f} - {one.estimate.high:.2f}")
+            speedup, low, high = round_speedup(one.estimate, one.needed)
+            possible = style.signs(f"{low.removesuffix('x')} - {high.removesuffix('x')}")
+            efficiency = round_efficiency(one)
         line = f"{arm.gpus:>7}{step:>10}{rate:>11}{tokens:>13}{speedup:>9}{possible:>16}"
         word = outcomes[place]
         mark = style.paint({"inconclusive": "?"}.get(word, word).upper(), word) if word else ""
