@@ -17,6 +17,7 @@ UNKNOWN = "-"
 BATCH = "batch = ranks x passes x micro"
 """Samples a step = GPUs or processes x micro batches a step x micro batch size."""
 UNDISTURBED = "samples/s, undisturbed"
+MEDIAN = "samples/s, median"
 LONG_MS = 1e4
 """Step times above this are told without decimals."""
 SMALLEST = ("0", "0.0", "0.0%")
@@ -51,7 +52,7 @@ def arm_rows(arms: Sequence[Arm]) -> list[Row]:
     """Return the figures that are known of at least one arm; those of repeats are their median."""
     rows = [
         each(UNDISTURBED, arms, partial(samples, name="undisturbed_samples_per_second")),
-        each("samples/s, median", arms, partial(samples, name="samples_per_second")),
+        each(MEDIAN, arms, partial(samples, name="samples_per_second")),
         typical(arms, "tokens/s", "tokens_per_second", "{:,.0f}"),
         typical(arms, "TFLOP/s per GPU", "tflops_per_gpu"),
         typical(arms, "MFU (of the bf16 peak)", "mfu", "{:.1%}"),

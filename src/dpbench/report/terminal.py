@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpbench.arms import Arm
 from dpbench.compare import Comparison
 from dpbench.report.advice import advise
 from dpbench.report.commands import fold, split_commands
-from dpbench.report.figures import BATCH, UNDISTURBED, Row, figure_rows
+from dpbench.report.figures import BATCH, MEDIAN, UNDISTURBED, Row, figure_rows
 from dpbench.report.headline import gate_word, headline, tone, verdict_word
 from dpbench.report.words import (
     arms_of,
@@ -27,7 +27,7 @@ from dpbench.report.words import (
     round_efficiency,
     with_signs,
 )
-from dpbench.verdict import round_speedup
+from dpbench.verdict import round_speedup, tell_apart
 
 WIDTH = 80
 TITLE_WIDTH = 32
@@ -92,31 +92,34 @@ def table(comparisons: Sequence[Comparison], style: Style) -> str:
     if len(comparisons) >= MOST_COLUMNS:
         return rows_of_arms(comparisons, style)
     rows = figure_rows(comparisons)
-    ratio = ""
+    ratios: Mapping[str, str] = {}
     if len(comparisons) == 1:  # the first lines say speedup and range already
         rows = rows[2:]
-        ratio = ratio_of_rates(comparisons[0])
+        ratios = ratios_of_rates(comparisons[0])
     rows = [Row(title="", cells=tuple(map(devices, arms_of(comparisons)))), *rows]
     width = (WIDTH - 8 - TITLE_WIDTH) // 2 if len(comparisons) == 1 else 16
     lines = []
     for row in rows:
         cells = "".join(f" {style.signs(cell):>{width - 1}}" for cell in row.cells)
-        end = ratio if row.title == UNDISTURBED else ""
+        end = ratios.get(row.title, "")
         lines.append(f"  {style.signs(row.title):<{TITLE_WIDTH - 2}}{cells}  {end}".rstrip())
     return "\n".join(lines)
 
 
-def ratio_of_rates(comparison: Comparison) -> str:
-    """Return the speedup, to stand behind the typical rates of both arms.
+def ratios_of_rates(comparison: Comparison) -> dict[str, str]:
+    """Return what stands behind the rates of both arms: the speedup, and the ratio of the medians.
 
-    Nothing when it is not their ratio: a run of one arm stands out.
+    No speedup where it is not the ratio of the rates: a run of one arm stands out.
     """
-    one, other = (
-        arm.typical("undisturbed_samples_per_second") or math.nan
-        for arm in (comparison.baseline, comparison.scaled)
+    undisturbed, medians = (
+        (comparison.scaled.typical(name) or math.nan)
+        / (comparison.baseline.typical(name) or math.nan)
+        for name in ("undisturbed_samples_per_second", "samples_per_second")
     )
-    is_ratio = math.isclose(other / one, comparison.estimate.speedup, rel_tol=AS_RATIO)
-    return round_speedup(comparison.estimate, comparison.needed)[0] if is_ratio else ""
+    ratios = {MEDIAN: f"{tell_apart(medians, comparison.needed)}x"}
+    if math.isclose(undisturbed, comparison.estimate.speedup, rel_tol=AS_RATIO):
+        ratios[UNDISTURBED] = round_speedup(comparison.estimate, comparison.needed)[0]
+    return ratios
 
 
 def rows_of_arms(comparisons: Sequence[Comparison], style: Style) -> str:
