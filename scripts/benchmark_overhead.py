@@ -10,7 +10,8 @@ grows slower does so for both; the rates are Megatron's own step times, read fro
 same parser. dpbench is compiled first, as pip does when it installs it. Options that are not listed
 go to dpbench: --config, --set, --device, --megatron.
 
-Exit status: 0 when both aims are met, 1 when one is missed, 3 when the noise decides neither.
+Exit status: 0 when all aims are met, 1 when one is missed, 3 when noise, or a single pair, leaves
+the ratio undecided.
 """
 
 from __future__ import annotations
@@ -248,9 +249,9 @@ def describe_pair(number: int, by_hand: Measured, dpbench: Measured) -> str:
 def judge(pairs: Sequence[tuple[Measured, Measured]]) -> int:
     """Print what came out against the aims; return the exit status."""
     logs = [math.log(two.samples_per_second / one.samples_per_second) for one, two in pairs]
-    middle, margin = math.exp(fmean(logs)), 0.0
+    middle = math.exp(fmean(logs))
     text = f"ratio of samples/s, geometric mean: {middle:.4f}"
-    low, high = middle, middle
+    low, high = 0.0, math.inf  # one pair has no interval and decides nothing
     if len(logs) > 1:
         quantile = T975[len(logs) - 2] if len(logs) - 2 < len(T975) else 2.262
         margin = quantile * stdev(logs) / math.sqrt(len(logs))

@@ -24,7 +24,7 @@ from pathlib import Path
 from statistics import median
 
 from dpbench import process
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.doctor.trial import try_devices
 from dpbench.errors import DpbenchError
 from dpbench.launch import launcher, plan_launch

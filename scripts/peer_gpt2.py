@@ -23,7 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from dpbench.arithmetic import Arithmetic, train_share, work_out
-from dpbench.config import Config, load_config
+from dpbench.config import Config
+from dpbench.config_file import load_config
 from dpbench.data.dataset import open_dataset, read_index
 
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

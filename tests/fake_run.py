@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from dpbench import cli, process
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.launch import plan_launch
 from dpbench.training import train
 

@@ -15,7 +15,7 @@ from conftest import Dpbench
 from dpbench.compare import Comparison, compare_arms, compare_runs
 from dpbench.errors import SetupError
 from dpbench.flag_words import as_flag, with_flags
-from dpbench.report.advice import DOUBTED, FAILED, next_step
+from dpbench.report.advice import DOUBTED, failed_remedies, next_step
 from dpbench.report.headline import DOUBTFUL, WRONG, headline
 from dpbench.report.terminal import render_answer
 from dpbench.report.words import kinds
@@ -26,6 +26,7 @@ FILES = [path.read_text() for path in Path(dpbench.__file__).parent.glob("*.py")
 SOURCE = "\n".join(text for text in FILES if "Gate(" in text)
 NAMED = re.compile(r'\bname = f?"([a-zA-Z ]+)|Gate\(\s*name=f?"([a-zA-Z ]+)')
 """Where the source names a gate, up to the name of its arm."""
+FAILED = failed_remedies(None)
 KINDS = {one or other for one, other in NAMED.findall(SOURCE)} - {"speed"} | {"steady", "finished"}
 
 
@@ -50,7 +51,7 @@ def test_every_gate_that_does_not_pass_has_its_own_words_and_next_step(
     paths = [story.write(tmp_path / str(place)) for place, story in enumerate((ONE, two))]
     [passed] = compare_arms(paths[:1], paths[1:], checks={"min_efficiency": 0.8})
     assert passed.outcome == "pass"
-    assert kind in FAILED | DOUBTED
+    assert kind in {*FAILED, *DOUBTED}
     for outcome, words, steps in (("fail", WRONG, FAILED), ("inconclusive", DOUBTFUL, DOUBTED)):
         if kind in steps:
             one = with_gate(passed, Gate(name=kind, outcome=outcome, reason="invented"))

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpbench.arithmetic import Arithmetic, ramp_up, scaling_of, train_share, work_out
-from dpbench.config import Config, load_config
+from dpbench.config import Config
+from dpbench.config_file import load_config
 from dpbench.errors import ConfigError
 
 

@@ -244,7 +244,7 @@ def test_prep_refuses(arguments: list[str], words: str, dpbench: Dpbench, tmp_pa
 
 def test_gpus_beyond_those_present_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     from dpbench import inputs
-    from dpbench.config import load_config
+    from dpbench.config_file import load_config
     from dpbench.errors import SetupError
 
     monkeypatch.setattr(inputs, "gpu_names", lambda: ["NVIDIA H200"] * 2)

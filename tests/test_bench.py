@@ -6,13 +6,14 @@ import io
 import json
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from conftest import RECORDED
 from dpbench import bench, inputs
-from dpbench.config import dump_config, load_config
+from dpbench.config_file import dump_config, load_config
 from dpbench.errors import ConfigError, SetupError, TrainingError
 from dpbench.meaning import check_meaning
 from dpbench.subject import collect, compare_paths, run_folders
@@ -33,15 +34,25 @@ def experiment(tmp_path: Path) -> bench.Experiment:
     return bench.Experiment(folder=tmp_path, plan=plan)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """What stands for a launch."""
+
+    gpus: int
+    is_short: bool = False
+
+
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Let a recorded run stand for each training; return (round, GPU count) in order."""
     done: list[tuple[str, int]] = []
 
-    def plan_arm(config: object, plan: object, gpus: int, *, round_number: int) -> int:
-        return gpus
+    def plan_arm(config: object, plan: object, gpus: int, *, round_number: int) -> Planned:
+        return Planned(gpus=gpus)
 
-    def train(gpus: int, *, name: str, runs: Path, **options: object) -> Path:
+    def train(launch: Planned, *, name: str, runs: Path, **options: object) -> Path:
+        assert launch.is_short == (name == "warmup")
+        gpus = launch.gpus
         done.append((name, gpus))
         folder = runs / f"{len(done):02}_{name}_gpus{gpus}"
         shutil.copytree(SOURCES[gpus], folder)
@@ -149,10 +160,10 @@ def test_a_warm_up_that_fails_does_not_stop_the_experiment(
 ) -> None:
     train = bench.train  # type: ignore[attr-defined]
 
-    def fail_at_first(gpus: int, *, name: str, **options: object) -> object:
+    def fail_at_first(launch: Planned, *, name: str, **options: object) -> object:
         if name == "warmup":
             raise TrainingError("no flag of mine", hint="", problem=None, folder=experiment.folder)
-        return train(gpus, name=name, **options)
+        return train(launch, name=name, **options)
 
     monkeypatch.setattr(bench, "train", fail_at_first)
     show = io.StringIO()

@@ -14,7 +14,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpbench.config import BATCH, Config, dump_config, json_schema, load_config
+from dpbench.config import BATCH, Config
+from dpbench.config_file import dump_config, json_schema, load_config
 from dpbench.errors import ConfigError, DpbenchError
 from dpbench.named_configs import first_line, named_configs, title_of
 
@@ -347,7 +348,7 @@ def survives(*names: str, override: str = "training.seed=1") -> None:
 
 
 def test_a_configuration_imports_nothing_heavy():
-    code = "import dpbench.config, sys; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    code = "import dpbench.config_file, sys; print('torch' in sys.modules, 'numpy' in sys.modules)"
     environment = {"PYTHONPATH": str(Path(__file__).parents[1] / "src"), "PATH": os.defpath}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, env=environment)
     assert done.stdout.split() == [b"False", b"False"], done.stderr

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.config import dump_config, load_config
+from dpbench.config_file import dump_config, load_config
 from dpbench.config_options import options_for
 
 NAMED = ("--config", "wikitext2-gpt2")

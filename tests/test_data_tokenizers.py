@@ -11,7 +11,8 @@ import pytest
 import sentencepiece
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from dpbench.config import Data, load_config
+from dpbench.config import Data
+from dpbench.config_file import load_config
 from dpbench.data.dataset import open_dataset
 from dpbench.data.jobs import Recipe
 from dpbench.data.prepare import prepare

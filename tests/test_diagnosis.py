@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dpbench.config import dump_config, load_config
+from dpbench.config_file import dump_config, load_config
 from dpbench.diagnosis import Diagnosis, diagnose, explain_file, explain_hang
 from dpbench.errors import SetupError
 from dpbench.known_problems import HANGS, TABLE, Weight

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dpbench.disturbance import Disturbance, find_disturbance
 from dpbench.gpu_record import GpuPoint
 from dpbench.gpu_use import summarize_gpus
-from dpbench.metrics import Status
+from dpbench.steady import Status
 from test_steady import make_steps
 
 STEPS = make_steps([300.0, *[100.0] * 9])

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 
 from conftest import start
 from dpbench import cli, gpu, process
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.doctor import devices, examine, gpus, loads, nvml, paths, software, system, trial
 from dpbench.doctor.check import Check, passed, skipped
 from dpbench.doctor.training_data import check_data

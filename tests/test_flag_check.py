@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.errors import ConfigError
 from dpbench.flag_check import FlagCheck
 from dpbench.options import OptionTable

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dpbench.config import Config, load_config
+from dpbench.config import Config
+from dpbench.config_file import load_config
 from dpbench.errors import ConfigError
 from dpbench.fusions import Installed, check_installed, find_installed, fusion_flags, left_out
 

@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from dpbench import gpu, gpu_monitor, inputs
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.doctor.nvml import read_machine
 from dpbench.doctor.trial import inherited
 from dpbench.gpu import gpu_capabilities, gpu_names

@@ -19,7 +19,7 @@ import pytest
 from conftest import Dpbench
 from dpbench import bench, gpu_busy, gpu_monitor
 from dpbench.cli import main
-from dpbench.config import dump_config, load_config
+from dpbench.config_file import dump_config, load_config
 from dpbench.errors import SetupError
 from dpbench.gpu_busy import check_free
 from dpbench.gpu_record import read_gpu_record

@@ -8,7 +8,12 @@ from pathlib import Path
 import pytest
 
 from conftest import Dpbench
+from dpbench.config import Checks
 from dpbench.health import explain_run
+from dpbench.log import read_log
+from dpbench.process import Ended
+from dpbench.run_end import judge_end
+from dpbench.watchdog import Stage
 from stories import ONE, REPLAYED, STORIES, TWO, Story, tell
 
 OF_ONE_RUN = ("loss", "steady", "skipped updates")
@@ -91,6 +96,25 @@ def test_a_healthy_log_that_falls_from_line_to_line_is_not_up_again() -> None:
     for name in ("core_0.12_ramp-up", "core_0.16_a-line-a-step", "primus_inst-avg"):
         found, _ = explain_run(logs / f"{name}.log")
         assert found is None, name
+
+
+def test_the_end_of_a_run_tells_what_a_verdict_would_fail(tmp_path: Path) -> None:
+    def notes(story: Story, checks: Checks | None) -> list[str]:
+        path = story.write(tmp_path / str(len(list(tmp_path.iterdir())))) / "run.log"
+        log, ended = read_log(path), Ended(status=0)
+        stage = Stage.EXITING
+        return judge_end(ended, log, path, stage=stage, done=True, checks=checks).notes
+
+    assert notes(ONE, Checks()) == []
+    [flat] = notes(replace(ONE, last_loss=10.7), Checks())
+    assert flat.startswith("a verdict would fail this run: the loss went 10.7")
+    assert "did not fall" in flat
+    assert flat.endswith("; a short run may need more steps")
+    [high] = notes(ONE, Checks(max_final_loss=4.5))
+    assert "over the limit 4.50; train longer" in high
+    assert notes(replace(ONE, last_loss=10.7), None) == []
+    [broken] = notes(replace(ONE, nan_after=120), Checks())
+    assert broken.startswith("the training broke down: NaN")
 
 
 def test_a_fix_is_in_the_keys_of_the_run_also_when_its_log_is_named(tmp_path: Path) -> None:

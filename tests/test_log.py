@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from dpbench.errors import SetupError
 from dpbench.log import Log, Step, parse_log, parse_step, parse_stream, read_log
-from dpbench.metrics import Status, measure
+from dpbench.metrics import measure
+from dpbench.steady import Status
 
 LOGS = Path(__file__).parent / "logs"
 INDEX = list(csv.DictReader((LOGS / "index.tsv").open(encoding="utf-8"), delimiter="\t"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pynvml
 import pytest
 
-from dpbench.config import Config, load_config
+from dpbench.config import Config
+from dpbench.config_file import load_config
 from dpbench.errors import ConfigError
 from dpbench.gpu import gpu_capabilities
 from dpbench.meaning import check_meaning, check_precision, minor_version

@@ -6,7 +6,8 @@ import pytest
 
 from dpbench.errors import SetupError
 from dpbench.log import read_log
-from dpbench.metrics import Status, measure
+from dpbench.metrics import measure
+from dpbench.steady import Status
 from test_steady import make_steps
 
 LOGS = Path(__file__).parent / "logs"

@@ -16,7 +16,8 @@ import yaml
 from conftest import ROOT, TINY, Dpbench
 from dpbench.child.trace_reduction import outside, reduce_trace, union
 from dpbench.compare import compare_runs
-from dpbench.config import Config, load_config
+from dpbench.config import Config
+from dpbench.config_file import load_config
 from dpbench.errors import SetupError
 from dpbench.megatron import find_megatron
 from dpbench.options import load_options
@@ -501,6 +502,19 @@ def test_profiles_of_another_state_give_no_cause_to_a_verdict(tmp_path: Path) ->
     assert len(explanation.disagreements) == 2
     shown = render_why(explanation)
     assert shown.index("was not in the same state") < shown.index("causes, the largest first")
+
+
+def test_a_verdict_reads_each_profile_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    comparisons = compare_runs(with_profiles(tmp_path / "runs"))
+    read: list[str] = []
+
+    def count(folder: Path) -> Profile:
+        read.append(folder.name)
+        return read_profile(folder)
+
+    monkeypatch.setattr("dpbench.profile.explain.read_profile", count)
+    assert "bound by kernel launches" in " ".join(render_answer(comparisons).split())
+    assert sorted(read) == ["9_x_profile_gpus1", "9_x_profile_gpus2"]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -18,7 +18,8 @@ import pytest
 from conftest import RECORDED, ROOT
 from dpbench import gpu
 from dpbench.arithmetic import work_out
-from dpbench.config import Config, load_config
+from dpbench.config import Config
+from dpbench.config_file import load_config
 from dpbench.environment import Environment
 from dpbench.launch import Launch, environment
 from dpbench.megatron import find_megatron

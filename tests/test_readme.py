@@ -15,7 +15,7 @@ import typer.main
 
 from conftest import ROOT, clean_environment
 from dpbench.cli import app
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 
 READMES = ["README.md", "README.zh-CN.md"]
 PAGES = [*READMES, "CHANGELOG.md", *(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]

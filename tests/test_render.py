@@ -15,7 +15,8 @@ import pytest
 from conftest import Dpbench
 from dpbench.arguments import OWN_KEYS
 from dpbench.cli import main
-from dpbench.config import Config, load_config
+from dpbench.config import Config
+from dpbench.config_file import load_config
 from dpbench.launch import plan_launch
 from dpbench.log import parse_log
 from dpbench.render import parse_counts, render_launches

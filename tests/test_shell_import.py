@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from dpbench.cli import app
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.errors import ConfigError, DpbenchError
 from dpbench.shell_import.files import import_file, parse_variables
 from dpbench.shell_import.importer import Imported, Request, import_script

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.launch import plan_launch
 from dpbench.shell_import.files import import_file
 from dpbench.shell_import.importer import Request

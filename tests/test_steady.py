@@ -7,8 +7,8 @@ import pytest
 from dpbench.errors import SetupError
 from dpbench.log import Step, read_log
 from dpbench.log.spans import line_lengths
-from dpbench.metrics import Status, measure
-from dpbench.steady import Dropped, find_drift, find_steady_state
+from dpbench.metrics import measure
+from dpbench.steady import Dropped, Status, find_drift, find_steady_state
 
 LOGS = Path(__file__).parent / "logs"
 
@@ -57,7 +57,7 @@ def test_a_first_step_logged_after_a_resume_is_seen_by_the_short_gap():
 def test_two_lines_of_which_one_is_step_one_leave_nothing():
     state = state_of(make_steps([900.0, 190.0], numbers=[1, 10]))
     assert len(state.kept) == 0
-    assert state.status == Status.TOO_FEW
+    assert state.findings[0].status == Status.TOO_FEW
 
 
 def test_with_a_line_a_step_the_mean_of_the_first_two_is_seen_by_its_time():
@@ -138,7 +138,7 @@ def test_a_masked_interval_is_left_out_with_its_reason():
 
 def test_a_run_whose_every_update_was_skipped_has_no_figure():
     log = read_log(LOGS / "core_all-skipped.log")
-    assert state_of(log.steps, 64).status == Status.ALL_SKIPPED
+    assert state_of(log.steps, 64).findings[0].status == Status.ALL_SKIPPED
     with pytest.raises(SetupError, match="every logged step was skipped, up to step 500"):
         measure(log.steps)
 
@@ -153,7 +153,7 @@ def test_a_run_whose_every_update_was_skipped_has_no_figure():
 )
 def test_nan_is_found_where_the_loss_is_left_out_counted_or_printed(name, words):
     state = state_of(read_log(LOGS / name).steps, 32)
-    assert (state.status, state.sentence) == (Status.NAN, words)
+    assert (state.findings[0].status, state.findings[0].sentence) == (Status.NAN, words)
 
 
 def test_nan_steps_while_fp16_looks_for_its_loss_scale_are_no_nan():
@@ -161,12 +161,14 @@ def test_nan_steps_while_fp16_looks_for_its_loss_scale_are_no_nan():
         [100.0] * 6, loss=[None, None, 5.0, 5.0, 5.0, 5.0], skipped=[10, 10, 1, 0, 0, 0],
         nan=[2, 1, 0, 0, 0, 0],
     )  # fmt: skip
-    assert state_of(steps).status == Status.OK
+    assert state_of(steps).findings == ()
 
 
 def test_a_nan_that_passes_is_told():
     steps = make_steps([100.0] * 6, loss=[5.0, 4.0, float("nan"), 3.0, 3.0, 3.0])
-    assert state_of(steps).sentence == "NaN in 1 of 6 intervals, the first from step 21 on"
+    assert (
+        state_of(steps).findings[0].sentence == "NaN in 1 of 6 intervals, the first from step 21 on"
+    )
 
 
 def test_no_loss_before_the_first_and_in_a_skipped_interval_is_no_nan():
@@ -174,26 +176,26 @@ def test_no_loss_before_the_first_and_in_a_skipped_interval_is_no_nan():
         [100.0] * 8, loss=[None, None, 5.0, 4.0, None, 3.0, 3.0, 3.0],
         skipped=[1, 10, 3, 0, 10, 0, 0, 0],
     )  # fmt: skip
-    assert state_of(steps).status == Status.OK
-    assert state_of(make_steps([100.0] * 5, loss=None, grad_norm=None)).status == Status.OK
+    assert state_of(steps).findings == ()
+    assert state_of(make_steps([100.0] * 5, loss=None, grad_norm=None)).findings == ()
 
 
 def test_a_grad_norm_of_nan_is_nan():
     steps = make_steps([100.0] * 5, loss=None, grad_norm=float("nan"))
-    assert state_of(steps).sentence == "NaN from step 10 on, the first of the log"
+    assert state_of(steps).findings[0].sentence == "NaN from step 10 on, the first of the log"
 
 
 def test_a_log_that_ends_early_is_incomplete_unless_it_finished():
     steps = make_steps([100.0] * 5, last=60)
-    assert state_of(steps).sentence == "the log ends at step 50 of 60"
-    assert state_of(steps, finished=True).status == Status.OK
-    assert state_of(make_steps([100.0] * 5, last=59)).status == Status.OK  # no line falls on 59
+    assert state_of(steps).findings[0].sentence == "the log ends at step 50 of 60"
+    assert state_of(steps, finished=True).findings == ()
+    assert state_of(make_steps([100.0] * 5, last=59)).findings == ()  # no line falls on 59
 
 
 def test_a_rising_step_time_is_drift_and_noise_is_not():
     log = read_log(LOGS / "core_drifting.log")
-    assert "rises by 2" in state_of(log.steps, 24).sentence
-    assert state_of(log.steps, 24).status == Status.DRIFTING
+    assert "rises by 2" in state_of(log.steps, 24).findings[0].sentence
+    assert state_of(log.steps, 24).findings[0].status == Status.DRIFTING
     noise = [100.0 + 30 * ((7 * place) % 5) for place in range(40)]
     assert find_drift(noise) is None
     assert find_drift([100.0 + 0.2 * place for place in range(40)]) is None  # 5 % is no matter

@@ -19,7 +19,7 @@ import psutil
 import pytest
 
 from dpbench import process, training
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.diagnosis import explain_file
 from dpbench.launch import plan_launch
 from dpbench.results import read_run

@@ -11,17 +11,21 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from conftest import RECORDED, Dpbench, clean_environment, read_terminal
 from dpbench.compare import compare_runs
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.report.advice import next_step
 from dpbench.report.commands import fold, split_commands
+from dpbench.report.html import render_page
+from dpbench.report.markdown import render_markdown
 from dpbench.report.output import detect_style, print_text
 from dpbench.report.terminal import Style, render_answer
+from dpbench.subject import of_comparisons
 from golden import check_golden
 from pages import EXPLAINED, FAILED
 from stories import CONFIG, REPLAYED, STORIES, Story, tell, tell_story
@@ -362,3 +366,18 @@ def test_a_speedup_does_not_stand_behind_rates_that_say_otherwise() -> None:
         line for line in render_answer(tell(Path("odd"), *odd)).splitlines() if "undist" in line
     ]
     assert not rates.endswith("x")
+
+
+def test_no_figure_of_a_report_looks_like_the_limit_that_it_misses(tmp_path: Path) -> None:
+    one = Story(gpus=1, step_ms=159.24, noise=0)
+    two, four = (replace(one, gpus=gpus, step_ms=200 / gpus) for gpus in (2, 4))
+    pair, many = tell(tmp_path / "pair", one, two), tell(tmp_path / "many", one, two, four)
+    assert (round(pair[0].efficiency, 3), pair[0].outcome) == (0.796, "fail")
+    page = re.sub("<[^>]*>", " ", render_page(of_comparisons(many)))
+    for text in (render_answer(pair), render_answer(many), render_markdown(pair), page):
+        words = text.replace("|", " ").split()
+        assert "0.796" in words
+        assert "1.59x" in words
+        assert "0.80" not in words
+        befores = [before for before, word in pairwise(words) if re.match(r"\W*1\.60x", word)]
+        assert set(befores) <= {"needs", "needed"}

@@ -13,7 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dpbench.cli import app
-from dpbench.config import Config, Parallel, dump_config, load_config
+from dpbench.config import Config, Parallel
+from dpbench.config_file import dump_config, load_config
 from dpbench.errors import ConfigError, Interrupted, SetupError, TrainingError
 from dpbench.launch import Launch, plan_launch
 from dpbench.pairs import Estimate

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from dpbench.log import Step
-from dpbench.metrics import Finding, Status, Throughput, measure
+from dpbench.metrics import Throughput, measure
 from dpbench.pairs import PRIOR_WEIGHT, T975, Estimate, estimate_logs, estimate_speedup
+from dpbench.steady import Finding, Status
 from dpbench.verdict import (
     Gate,
     doubt_miss,

@@ -8,7 +8,7 @@ moves over the GPUs from round to round, so that one slow card shows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Annotated, Literal, TextIO
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dpbench.compare import Comparison, Scaling, compare_runs
-from dpbench.config import Config, dump_config, load_config
+from dpbench.config import Config
+from dpbench.config_file import dump_config, load_config
 from dpbench.environment import first_problem
 from dpbench.errors import ConfigError, DpbenchError, Interrupted, SetupError, TrainingError
 from dpbench.launch import Launch, plan_launch
@@ -32,6 +33,7 @@ from dpbench.training import (
     train,
     with_smaller_micro_batch,
 )
+from dpbench.verdict import round_speedup
 from dpbench.warm_up import WARM_UP, shorten
 
 BENCH_FILE = "bench.json"
@@ -174,7 +176,7 @@ def warm_up(experiment: Experiment, show: TextIO) -> None:
     try:
         gpus = experiment.plan.gpus[-1]
         launch = plan_arm(shorten(experiment.config), experiment.plan, gpus, round_number=1)
-        train(launch, name=WARM_UP, runs=experiment.folder, show=show)
+        train(replace(launch, is_short=True), name=WARM_UP, runs=experiment.folder, show=show)
     except (ConfigError, TrainingError) as error:
         if isinstance(error, TrainingError) and error.problem == OOM:
             raise
@@ -212,12 +214,9 @@ def plan_all(plan: Plan, config: Config) -> None:
 
 def describe_look(number: int, plan: Plan, comparison: Comparison) -> str:
     """Return what is known after a round, in a line."""
-    estimate, counts = (
-        comparison.estimate,
-        f"{comparison.baseline.gpus} -> {comparison.scaled.gpus}",
-    )
-    range_ = f"{estimate.low:.2f}x to {estimate.high:.2f}x"
-    return f"round {number} of {plan.rounds}: {counts} {estimate.speedup:.2f}x, {range_}"
+    counts = f"{comparison.baseline.gpus} -> {comparison.scaled.gpus}"
+    speedup, low, high = round_speedup(comparison.estimate, comparison.needed)
+    return f"round {number} of {plan.rounds}: {counts} {speedup}, {low} to {high}"
 
 
 def compare_experiment(

@@ -12,7 +12,8 @@ from typing import Literal
 from pydantic import ValidationError
 
 from dpbench.arms import Arm
-from dpbench.config import Checks, load_config
+from dpbench.config import Checks
+from dpbench.config_file import load_config
 from dpbench.errors import ConfigError, DpbenchError, SetupError
 from dpbench.log_interval import describe_levelled, judge_intervals, level
 from dpbench.loss_gates import (
@@ -21,11 +22,12 @@ from dpbench.loss_gates import (
     judge_skipped,
     judge_weak_agreement,
 )
-from dpbench.metrics import Status, Throughput
+from dpbench.metrics import Throughput
 from dpbench.pairs import Estimate, estimate_speedup
 from dpbench.results import CONFIG_FILE, LOG_FILE, RUN_FILE
 from dpbench.runs import SAME_TRAINING, SAME_WORK, LoggedRun, list_differences, load_run
 from dpbench.same_work import check_same_work, grew_with_gpus, learns_alike, list_notes
+from dpbench.steady import Status
 from dpbench.verdict import (
     Gate,
     Outcome,

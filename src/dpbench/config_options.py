@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.errors import ConfigError
 from dpbench.named_configs import named_configs
 

@@ -61,7 +61,7 @@ def summarize_gpus(
     else:
         training = steady = between_work(points)
     return tuple(
-        summarize(
+        summarize_gpu(
             index,
             [point for point in points if point.index == index],
             [point for point in training if point.index == index],
@@ -83,7 +83,7 @@ def between_work(points: Sequence[GpuPoint]) -> list[GpuPoint]:
     return [point for point in points if busy and min(busy) <= point.seconds <= max(busy)]
 
 
-def summarize(
+def summarize_gpu(
     index: int,
     whole: Sequence[GpuPoint],
     training: Sequence[GpuPoint],

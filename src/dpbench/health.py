@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from dpbench.config import Checks, load_config
+from dpbench.config import Checks
+from dpbench.config_file import load_config
 from dpbench.curves import follow, read_curve, skipped_share
 from dpbench.diagnosis import Diagnosis, explain_file
 from dpbench.disturbance import measure_log

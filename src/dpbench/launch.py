@@ -50,6 +50,8 @@ class Launch:
     environment: Mapping[str, str]
     """What is set on top of the inherited environment."""
     kind: Kind = "measured"
+    is_short: bool = False
+    """Whether it has too few steps for its loss to mean anything: a warm-up, a profile, a try."""
 
     def full_environment(self) -> dict[str, str]:
         """Return the whole environment of the command."""
@@ -133,6 +135,7 @@ def plan_launch(
         environment=environment(config, gpus, device, megatron, port)
         | pin_gpus(gpus, first_gpu, device),
         kind=kind,
+        is_short=kind == "profile",
     )
 
 

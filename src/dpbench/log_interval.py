@@ -13,9 +13,8 @@ from dataclasses import replace
 from dpbench.arms import Arm
 from dpbench.errors import SetupError
 from dpbench.log.spans import merge, usual_interval
-from dpbench.metrics import Status
 from dpbench.runs import LoggedRun, measure_run
-from dpbench.steady import sort_findings
+from dpbench.steady import Status, sort_findings
 from dpbench.verdict import Gate
 
 

@@ -21,16 +21,6 @@ from dpbench.steady import (
     sort_findings,
 )
 
-__all__ = [
-    "MIN_INTERVALS",
-    "Dropped",
-    "Finding",
-    "Status",
-    "Throughput",
-    "find_batch",
-    "measure",
-]
-
 HINTS = {
     Status.NAN: "mend the training first: a lower learning rate, or bf16 instead of fp16",
     Status.ALL_SKIPPED: "train longer, until fp16 has found its loss scale, or use bf16",
@@ -112,11 +102,12 @@ def measure(
     batch = find_batch(steps, global_batch_size)
     state = find_steady_state(steps, batch, finished=finished, masked=masked)
     if len(state.kept) < MIN_INTERVALS:
-        hint = HINTS[state.status]
-        if state.status is Status.TOO_FEW and state.interval > 1:
+        worst = state.findings[0]
+        hint = HINTS[worst.status]
+        if worst.status is Status.TOO_FEW and state.interval > 1:
             hint += f", or log more often: --set training.log_interval={state.interval // 2}"
-        raise SetupError(state.sentence, hint=hint)
-    return summarize(state)
+        raise SetupError(worst.sentence, hint=hint)
+    return summarize_intervals(state)
 
 
 def find_batch(steps: Sequence[Step], global_batch_size: int | None) -> int:
@@ -130,7 +121,7 @@ def find_batch(steps: Sequence[Step], global_batch_size: int | None) -> int:
     return batch
 
 
-def summarize(state: SteadyState) -> Throughput:
+def summarize_intervals(state: SteadyState) -> Throughput:
     """Return the figures of the intervals that count."""
     table, all_times = state.steps, state.steps.column("step_time_ms")
     times = [all_times[place] for place in state.kept]

@@ -21,7 +21,7 @@ ROOM_BYTES = 16_384
 """What run.json may need when the run has ended."""
 CLOCK_SECONDS = 2.0
 """By how much the start of a process may seem to move when the system's clock is set."""
-Status = Literal["running", "finished", "failed", "interrupted"]
+RunStatus = Literal["running", "finished", "failed", "interrupted"]
 Kind = Literal["measured", "profile"]
 """A profile run is short and slowed down by its profiler; its speed is never compared."""
 
@@ -45,7 +45,7 @@ class Supervisor(Record):
     """When it was started: another process may have the same pid later."""
 
 
-class Problem(Record):
+class DiagnosedProblem(Record):
     """What went wrong, as `dpbench explain` tells it."""
 
     name: Text | None
@@ -60,7 +60,7 @@ class Run(Record):
     """One training run: what was started, how it went, what came out."""
 
     schema_version: Literal[1] = 1
-    status: Status
+    status: RunStatus
     kind: Kind = "measured"
     name: Text
     """Name of the configuration."""
@@ -76,7 +76,7 @@ class Run(Record):
     """Name of the signal that ended the training, or at which dpbench stopped it."""
     problem: Text | None = None
     """Why the run is not finished, in a line."""
-    diagnosis: Problem | None = None
+    diagnosis: DiagnosedProblem | None = None
     stage: Text | None = None
     """What the run was doing at its end."""
     did_not_exit: bool = False

@@ -17,10 +17,11 @@ from dpbench.flag_words import with_flags
 from dpbench.gpu_record import GPU_FILE, GpuPoint, read_gpu_record
 from dpbench.gpu_use import GpuUse, summarize_gpus, total_watts
 from dpbench.log import Log, read_log
-from dpbench.metrics import Finding, Status, Throughput
+from dpbench.metrics import Throughput
 from dpbench.places import MATTERS, MAY_DIFFER_VARIABLES, PLACE, describe_place
 from dpbench.rates import Rates, derive_rates
 from dpbench.results import CONFIG_FILE, LOG_FILE, Run, read_run
+from dpbench.steady import Finding, Status
 
 SAME_WORK = {
     "num_layers": "layers",

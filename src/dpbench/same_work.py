@@ -9,7 +9,6 @@ from statistics import median
 from dpbench.arms import Arm, describe_order, describe_spread
 from dpbench.errors import SetupError
 from dpbench.log.spans import usual_interval
-from dpbench.metrics import Status
 from dpbench.runs import (
     ALWAYS_TOLD,
     SAME_TRAINING,
@@ -18,6 +17,7 @@ from dpbench.runs import (
     list_differences,
     place_facts,
 )
+from dpbench.steady import Status
 
 MOST_PLACES = 8
 """Differences of the environments that a note lists; all of them are in the report."""

@@ -75,16 +75,6 @@ class SteadyState:
     findings: tuple[Finding, ...]
     """The worst first; empty when all is well."""
 
-    @property
-    def status(self) -> Status:
-        """The worst finding."""
-        return self.findings[0].status if self.findings else Status.OK
-
-    @property
-    def sentence(self) -> str:
-        """The worst finding in words."""
-        return self.findings[0].sentence if self.findings else "steady after start-up"
-
 
 def find_steady_state(
     steps: Sequence[Step],

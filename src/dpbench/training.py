@@ -10,7 +10,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TextIO
 
-from dpbench.config import Config, dump_config
+from dpbench.config import Config
+from dpbench.config_file import dump_config
 from dpbench.errors import ConfigError, DpbenchError, Interrupted, SetupError, TrainingError
 from dpbench.gpu import VISIBLE, kept_open
 from dpbench.gpu_busy import check_free
@@ -20,7 +21,6 @@ from dpbench.launch import Launch, plan_launch
 from dpbench.live import Detail, View
 from dpbench.log import Log
 from dpbench.mark import carries_mark, new_mark
-from dpbench.outcome import Outcome, judge_end
 from dpbench.port import hold_port
 from dpbench.process import run as run_process
 from dpbench.results import (
@@ -31,6 +31,7 @@ from dpbench.results import (
     describe_supervisor,
     write_run,
 )
+from dpbench.run_end import RunEnd, judge_end
 from dpbench.watchdog import Alarm, Stage, Watchdog
 
 MOST_PASSES = 4096
@@ -79,7 +80,7 @@ def record(
         tokens_per_sample=launch.config.model.seq_length,
     )
     log = Log()
-    outcome = Outcome(status="failed", problem="dpbench itself failed", log=log, notes=notes)
+    end = RunEnd(status="failed", problem="dpbench itself failed", log=log, notes=notes)
     mark = new_mark()
 
     def on_start() -> None:
@@ -93,24 +94,24 @@ def record(
             before = monitor.sample()
             if count and not before:
                 notes.append("the GPUs are not recorded: NVML does not answer")
-            outcome = follow(launch, folder, log, view, monitor, mark=mark, on_start=on_start)
+            end = follow(launch, folder, log, view, monitor, mark=mark, on_start=on_start)
             left = monitor.memory_above(before)
-            outcome.notes = [*notes, *outcome.notes, *(f"memory is left: {text}" for text in left)]
+            end.notes = [*notes, *end.notes, *(f"memory is left: {text}" for text in left)]
             if before and not left:
                 view.note("GPU memory is back at the level before the run")
     except (DpbenchError, OSError) as error:
-        outcome.problem = f"dpbench itself failed: {error}"
+        end.problem = f"dpbench itself failed: {error}"
         raise
     finally:
         view.end()
         seconds = round(time.monotonic() - began, 3)
-        write_run(folder, run().model_copy(update=outcome.fields() | {"seconds": seconds}))
-    for note in outcome.notes:
+        write_run(folder, run().model_copy(update=end.fields() | {"seconds": seconds}))
+    for note in end.notes:
         view.note(f"note: {note}")
-    if outcome.status == "interrupted":
-        raise Interrupted(outcome.stopped_by)
-    if outcome.problem:
-        raise outcome.error(folder)
+    if end.status == "interrupted":
+        raise Interrupted(end.stopped_by)
+    if end.problem:
+        raise end.error(folder)
     return folder
 
 
@@ -214,7 +215,7 @@ def follow(
     *,
     mark: str,
     on_start: Callable[[], None],
-) -> Outcome:
+) -> RunEnd:
     """Start the training, watch it to its end and say what came of it."""
     began = heard = time.monotonic()
     dog = Watchdog(
@@ -256,9 +257,16 @@ def follow(
             on_start=on_start,
             mark=mark,
         )
-    outcome = judge_end(ended, log, folder / LOG_FILE, stage=dog.stage, done=dog.done)
-    outcome.gpu_record = read_gpu_record(folder / GPU_FILE)
-    return outcome
+    end = judge_end(
+        ended,
+        log,
+        folder / LOG_FILE,
+        stage=dog.stage,
+        done=dog.done,
+        checks=None if launch.is_short else launch.config.checks,
+    )
+    end.gpu_record = read_gpu_record(folder / GPU_FILE)
+    return end
 
 
 def silence_limits(config: Config) -> dict[Stage, float | None]:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from dpbench.metrics import Status, Throughput
+from dpbench.metrics import Throughput
 from dpbench.pairs import Estimate, Pair
-from dpbench.steady import sort_findings
+from dpbench.steady import Status, sort_findings
 
 Outcome = Literal["pass", "fail", "inconclusive"]
 ABOVE_IDEAL = 1.025
@@ -35,6 +35,15 @@ def tell_apart(value: float, limit: float | None, digits: int = 2, kind: str = "
     return f"{value:.{digits}{kind}}"
 
 
+def round_speedup(estimate: Estimate, needed: float | None) -> tuple[str, str, str]:
+    """Return a speedup and its bounds, rounded; none looks like what is needed, or like no gain."""
+    speedup, low, high = (
+        f"{tell_apart(value, needed or 1.0)}x"
+        for value in (estimate.speedup, estimate.low, estimate.high)
+    )
+    return speedup, low, high
+
+
 def judge_speed(estimate: Estimate, needed: float | None) -> Gate:
     """Pass when even the lower bound is fast enough, fail when even the upper one is not.
 
@@ -44,15 +53,13 @@ def judge_speed(estimate: Estimate, needed: float | None) -> Gate:
         reason = f"{tell_apart(estimate.speedup, 1.0)}x: {tell_faster(estimate)}"
         reason += "; --min-efficiency 1 makes it a gate"
         return Gate(name="speed", outcome="pass", reason=reason)
-    speedup, low, high = (
-        tell_apart(value, needed) for value in (estimate.speedup, estimate.low, estimate.high)
-    )
-    numbers = f"{speedup}x, needs {needed:.2f}x"
+    speedup, low, high = round_speedup(estimate, needed)
+    numbers = f"{speedup}, needs {needed:.2f}x"
     if estimate.low >= needed:
         return Gate(name="speedup", outcome="pass", reason=numbers)
     if estimate.high < needed:
         return Gate(name="speedup", outcome="fail", reason=numbers)
-    reason = f"{numbers}; {low}x to {high}x is possible"
+    reason = f"{numbers}; {low} to {high} is possible"
     return Gate(name="speedup", outcome="inconclusive", reason=reason)
 
 
@@ -94,7 +101,8 @@ def judge_baseline(
     most = gpu_ratio * ABOVE_IDEAL ** math.log2(gpu_ratio)
     if estimate.speedup <= most:
         return None
-    reason = f"{estimate.speedup:.2f}x is above the ideal {gpu_ratio:g}x (more than {most:.2f}x)"
+    speedup = tell_apart(estimate.speedup, most)
+    reason = f"{speedup}x is above the ideal {gpu_ratio:g}x (more than {most:.2f}x)"
     outcome: Outcome = "inconclusive"
     if other_work:
         reason += ": the runs did not do the same work"

@@ -78,7 +78,7 @@ def prep(
     overrides: Overrides = None,
 ) -> None:
     """Tokenize text into the dataset that `run` trains on; nothing to do if it is there."""
-    from dpbench.config import load_config
+    from dpbench.config_file import load_config
     from dpbench.data.jobs import Recipe
     from dpbench.data.prepare import prepare
     from dpbench.data.progress import find_split_problem, progress_line, render_prepared
@@ -132,7 +132,7 @@ def show_data(
 ) -> None:
     """Show what a dataset holds, check all of it, and say if its splits suffice for the steps."""
     from dpbench.arithmetic import work_out
-    from dpbench.config import load_config
+    from dpbench.config_file import load_config
     from dpbench.data.inspect import Demand, inspect_dataset, render_json, render_text
 
     loaded = load_config(config or [DEFAULT_CONFIG], overrides or ())

@@ -74,7 +74,7 @@ def configs(
     if schema:
         import json
 
-        from dpbench.config import json_schema
+        from dpbench.config_file import json_schema
 
         typer.echo(json.dumps(json_schema(), indent=2))
         return

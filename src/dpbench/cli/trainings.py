@@ -54,7 +54,7 @@ def run(
     overrides: Overrides = None,
 ) -> None:
     """Train once with Megatron-LM and keep log, command and results."""
-    from dpbench.config import load_config
+    from dpbench.config_file import load_config
     from dpbench.gpu import kept_open
     from dpbench.launch import plan_launch
     from dpbench.named_configs import title_of
@@ -112,7 +112,7 @@ def render(
 
     GPUs and dataset need not be here; what is therefore not known is said.
     """
-    from dpbench.config import load_config
+    from dpbench.config_file import load_config
     from dpbench.launch import plan_launch
     from dpbench.named_configs import title_of
     from dpbench.render import parse_counts, render_difference, render_launches
@@ -166,7 +166,7 @@ def bench(
 ) -> None:
     """Measure the speedup with repeated, interleaved runs, and say how sure it is."""
     from dpbench import bench as experiments
-    from dpbench.config import load_config
+    from dpbench.config_file import load_config
     from dpbench.named_configs import title_of
 
     if resume:

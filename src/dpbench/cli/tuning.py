@@ -65,7 +65,7 @@ def tune(
         typer.echo(read_text(tries or SHIPPED), nl=False)
         return
 
-    from dpbench.config import load_config
+    from dpbench.config_file import load_config
     from dpbench.named_configs import title_of
     from dpbench.report.output import print_text, terminal_style
     from dpbench.report.tuning import judge, render_row, render_tuned

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dpbench.config import Config, load_config
+from dpbench.config import Config
+from dpbench.config_file import load_config
 from dpbench.doctor import devices, gpus, nvml, paths, software, system, trial
 from dpbench.doctor.check import Check, passed, skipped
 from dpbench.doctor.loads import Loads

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dpbench.arms import Arm
 from dpbench.compare import Comparison, Scaling
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.errors import DpbenchError, SetupError
 from dpbench.profile.causes import Arms, Cause, find_causes
 from dpbench.profile.make import find_profile

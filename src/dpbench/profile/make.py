@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
-from dpbench.config import Checks, Config, Watch, load_config
+from dpbench.config import Checks, Config, Watch
+from dpbench.config_file import load_config
 from dpbench.doctor.devices import least_bus_gb_per_second
 from dpbench.doctor.nvml import read_machine
 from dpbench.errors import DpbenchError, SetupError

@@ -4,37 +4,73 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from dpbench.compare import Comparison
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.errors import DpbenchError
 from dpbench.log_interval import interval_of
 from dpbench.loss_gates import falls
-from dpbench.metrics import Status
 from dpbench.profile.causes import GRAPHS, LARGER_BATCH
+from dpbench.profile.explain import Explanation
 from dpbench.report.again import again, bench_can, find_stalls, more_rounds, spell
 from dpbench.report.commands import quote_paths
 from dpbench.report.learning import calm_down, mend_difference, mend_loss
-from dpbench.report.reasons import is_launch_bound, predict_no_gain
+from dpbench.report.reasons import (
+    explain_by_profiles,
+    is_launch_bound,
+    predict_no_gain,
+    reason_for_loss,
+)
 from dpbench.report.words import deciding, kinds, runs_of, statuses
 from dpbench.results import CONFIG_FILE
+from dpbench.steady import Status
 
 Remedy = Callable[[Sequence[Comparison]], str]
 
 
-def next_step(comparisons: Sequence[Comparison]) -> str:
+@dataclass(frozen=True, kw_only=True)
+class Advice:
+    """What follows from a verdict."""
+
+    reason: str | None
+    """What most likely keeps the speedup from its ideal."""
+    next_step: str
+
+
+def advise(comparisons: Sequence[Comparison]) -> Advice:
+    """Return why the speedup is not ideal and what to do now; reads the profiles, if any, once."""
+    one = deciding(comparisons)
+    profiled = explain_by_profiles(one)
+    return Advice(reason=reason_for_loss(one, profiled), next_step=next_step(comparisons, profiled))
+
+
+def next_step(comparisons: Sequence[Comparison], profiled: Explanation | None = None) -> str:
     """Return the most useful thing to do now: about the gravest gate that did not pass."""
     one = deciding(comparisons)
     failed, doubted = kinds(one, "fail"), kinds(one, "inconclusive")
     if failed == {"loss"} and "finished" in doubted:
         return let_it_end(comparisons)  # a loss may be too high because the log ends early
     if "speedup" in failed and failed <= {"speedup", "loss"} and all(map(falls, runs_of(one))):
-        return mend_speed(comparisons)
-    for found, remedies in ((failed, FAILED), (doubted, DOUBTED)):
+        return mend_speed(comparisons, profiled)
+    for found, remedies in ((failed, failed_remedies(profiled)), (doubted, DOUBTED)):
         for name, remedy in remedies.items():
             if name in found:
                 return remedy(comparisons)
     return go_on(comparisons)
+
+
+def failed_remedies(profiled: Explanation | None) -> Mapping[str, Remedy]:
+    """Return what to do about a gate that failed, the gravest first."""
+    return {
+        "steady": mend_training,
+        "skipped updates": skip_less,
+        "losses agree": mend_difference,
+        "loss": mend_loss,
+        "speedup": partial(mend_speed, profiled=profiled),
+        "GPU utilisation": partial(more_work, profiled=profiled),
+    }
 
 
 def go_on(comparisons: Sequence[Comparison]) -> str:
@@ -148,23 +184,23 @@ def find_losses(comparisons: Sequence[Comparison]) -> str:
     return f"{text}; and {decide_speed(comparisons)}"
 
 
-def mend_speed(comparisons: Sequence[Comparison]) -> str:
+def mend_speed(comparisons: Sequence[Comparison], profiled: Explanation | None) -> str:
     """Return what to do about a speed that is missed."""
     one = deciding(comparisons)
     if one.is_plain:
         return "keep A" if one.estimate.pairs > 1 else decide_speed(comparisons)
-    return more_work(comparisons)
+    return more_work(comparisons, profiled)
 
 
-def more_work(comparisons: Sequence[Comparison]) -> str:
+def more_work(comparisons: Sequence[Comparison], profiled: Explanation | None) -> str:
     """Return what makes a step scale better: fewer launches where they bind it, else more samples.
 
     The kernels of a launch-bound step first fill the idle GPU, so that it takes more than twice the
     samples.
     """
     one = deciding(comparisons)
-    launches = is_launch_bound(one.baseline, one.scaled) and not predict_no_gain(one, GRAPHS)
-    if one.scaling == "strong" and launches:
+    launches = is_launch_bound(one.baseline, one.scaled)
+    if one.scaling == "strong" and launches and not predict_no_gain(one, profiled, GRAPHS):
         graphs = again(comparisons, "megatron.cuda-graph-impl=local")
         text = f"start fewer kernels, with CUDA graphs: {graphs}"
         if options := one.baseline.first.config_options:
@@ -172,7 +208,7 @@ def more_work(comparisons: Sequence[Comparison]) -> str:
             return f"{text}; or search for all that is faster here: {shlex.join(words)}"
         return f"{text}; or give them more work: {spell(comparisons, *larger_batch(one, 4))}"
     text = f"give each process more work a step: {again(comparisons, *larger_batch(one, 2))}"
-    if speedup := predict_no_gain(one, LARGER_BATCH):
+    if speedup := predict_no_gain(one, profiled, LARGER_BATCH):
         runs = quote_paths(arm.first.path for arm in (one.baseline, one.scaled))
         text = f"the profiles promise no gain from more work a step ({speedup:.2f}x with twice "
         text += f"the batch); what else to try: dpbench explain {runs}"
@@ -199,15 +235,6 @@ def larger_batch(comparison: Comparison, factor: int) -> list[str]:
     ]
 
 
-FAILED: Mapping[str, Remedy] = {
-    "steady": mend_training,
-    "skipped updates": skip_less,
-    "losses agree": mend_difference,
-    "loss": mend_loss,
-    "speedup": mend_speed,
-    "GPU utilisation": more_work,
-}
-"""What to do about a gate that failed, the gravest first."""
 DOUBTED: Mapping[str, Remedy] = {
     "baseline": mend_baseline,
     "log interval": log_alike,
@@ -219,4 +246,4 @@ DOUBTED: Mapping[str, Remedy] = {
     "stalls": end_stalls,
     "GPU utilisation": record_gpus,
 }
-"""The same about one that is inconclusive."""
+"""What to do about a gate that is inconclusive, the gravest first."""

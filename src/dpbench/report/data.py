@@ -13,10 +13,9 @@ from dpbench.arms import Arm
 from dpbench.compare import Comparison
 from dpbench.gpu_use import usual_utilization_percent
 from dpbench.history import list_intervals
-from dpbench.report.advice import next_step
+from dpbench.report.advice import advise
 from dpbench.report.figures import memory_gib
 from dpbench.report.headline import headline, verdict_word
-from dpbench.report.reasons import reason_for_loss
 from dpbench.report.rule import RULE
 from dpbench.report.words import (
     arms_of,
@@ -38,7 +37,7 @@ def render_json(comparisons: Sequence[Comparison]) -> str:
 
 def describe(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """Return the document: verdict, rule, arms with their runs, a comparison for each GPU count."""
-    one = deciding(comparisons)
+    advice = advise(comparisons)
     return {
         "schema_version": SCHEMA_VERSION,
         "dpbench": __version__,
@@ -46,9 +45,9 @@ def describe(comparisons: Sequence[Comparison]) -> dict[str, Any]:
         "verdict": verdict_word(comparisons).lower(),
         "headline": headline(comparisons),
         "forced": list(dict.fromkeys(text for one in comparisons for text in one.forced)),
-        "certainty": certainty(one),
-        "reason": reason_for_loss(one),
-        "next": next_step(comparisons),
+        "certainty": certainty(deciding(comparisons)),
+        "reason": advice.reason,
+        "next": advice.next_step,
         "notes": list_remarks(comparisons),
         "rule": RULE,
         "arms": [describe_arm(arm) for arm in arms_of(comparisons)],

@@ -9,13 +9,15 @@ from functools import partial
 from dpbench.arms import Arm
 from dpbench.compare import Comparison
 from dpbench.gpu_use import peak_memory_mib
-from dpbench.report.words import arms_of, micro_batches
+from dpbench.report.words import arms_of, micro_batches, round_efficiency
 from dpbench.runs import LoggedRun
+from dpbench.verdict import round_speedup
 
 UNKNOWN = "-"
 BATCH = "batch = ranks x passes x micro"
 """Samples a step = GPUs or processes x micro batches a step x micro batch size."""
 UNDISTURBED = "samples/s, undisturbed"
+MEDIAN = "samples/s, median"
 LONG_MS = 1e4
 """Step times above this are told without decimals."""
 SMALLEST = ("0", "0.0", "0.0%")
@@ -32,15 +34,17 @@ class Row:
 
 def figure_rows(comparisons: Sequence[Comparison]) -> list[Row]:
     """Return the figures of compared arms, the speedup first."""
-    speedups = [f"{one.estimate.speedup:.2f}x" for one in comparisons]
-    ranges = [f"{one.estimate.low:.2f}x - {one.estimate.high:.2f}x" for one in comparisons]
-    efficiencies = [f"{one.efficiency:.2f}" for one in comparisons]
+    rounded = [round_speedup(one.estimate, one.needed) for one in comparisons]
+    speedups = [speedup for speedup, _, _ in rounded]
+    ranges = [f"{low} - {high}" for _, low, high in rounded]
     rows = [
         Row(title="speedup", cells=("1.00x", *speedups)),
         Row(title="  possible range", cells=("", *ranges)),
     ]
     if not comparisons[0].is_plain:
-        rows.append(Row(title="scaling efficiency", cells=("1.00", *efficiencies)))
+        rows.append(
+            Row(title="scaling efficiency", cells=("1.00", *map(round_efficiency, comparisons)))
+        )
     return [*rows, *arm_rows(arms_of(comparisons))]
 
 
@@ -48,7 +52,7 @@ def arm_rows(arms: Sequence[Arm]) -> list[Row]:
     """Return the figures that are known of at least one arm; those of repeats are their median."""
     rows = [
         each(UNDISTURBED, arms, partial(samples, name="undisturbed_samples_per_second")),
-        each("samples/s, median", arms, partial(samples, name="samples_per_second")),
+        each(MEDIAN, arms, partial(samples, name="samples_per_second")),
         typical(arms, "tokens/s", "tokens_per_second", "{:,.0f}"),
         typical(arms, "TFLOP/s per GPU", "tflops_per_gpu"),
         typical(arms, "MFU (of the bf16 peak)", "mfu", "{:.1%}"),
@@ -56,7 +60,7 @@ def arm_rows(arms: Sequence[Arm]) -> list[Row]:
         each("  its quartiles", arms, span),
         each(BATCH, arms, batch),
         largest(arms, "peak memory (GiB)", memory_gib, "{:.1f}"),
-        each("GPU utilisation", arms, lambda arm: known(arm.gpu_utilization_percent, "{:.0f}%")),
+        each("GPU utilisation", arms, lambda arm: known(arm.gpu_utilization_percent, "{:g}%")),
         typical(arms, "samples per joule", "samples_per_joule", "{:#.3g}"),
         each("loss, first -> last", arms, losses),
     ]

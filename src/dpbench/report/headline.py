@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dpbench.compare import Comparison
 from dpbench.loss_gates import ORDER, falls
-from dpbench.metrics import Status
 from dpbench.report.words import deciding, devices, kinds, runs_of, statuses
-from dpbench.steady import find_broken
-from dpbench.verdict import Gate, tell_apart, tell_faster
+from dpbench.steady import Status, find_broken
+from dpbench.verdict import Gate, round_speedup, tell_faster
 
 
 def verdict_word(comparisons: Sequence[Comparison]) -> str:
@@ -64,13 +63,11 @@ def is_for_speed(comparison: Comparison) -> bool:
 
 def tell_speed(comparison: Comparison) -> str:
     """Return how fast the scaled arm is, with the range, and what was needed."""
-    one, estimate, limit = comparison, comparison.estimate, comparison.needed or 1.0
-    speedup, low, high = (
-        tell_apart(value, limit) for value in (estimate.speedup, estimate.low, estimate.high)
-    )
-    range_ = f"{low}x to {high}x"
+    one, estimate = comparison, comparison.estimate
+    speedup, low, high = round_speedup(estimate, one.needed)
+    range_ = f"{low} to {high}"
     if one.needed is None:
-        text = f"B trains {speedup}x as fast as A, both on {one.scaled.count}: {range_}"
+        text = f"B trains {speedup} as fast as A, both on {one.scaled.count}: {range_}"
         if one.outcome != "pass":
             return f"{text}, {tell_faster(estimate)}"
         return f"{text} in this pair" if estimate.pairs == 1 else text
@@ -79,11 +76,11 @@ def tell_speed(comparison: Comparison) -> str:
         went = {"pass": "reached", "fail": "missed", "inconclusive": "not decided"}
         needed += f": {went[one.gates[0].outcome]}"
     if one.is_plain:
-        return f"B trains {speedup}x as fast as A, both on {one.scaled.count} ({range_}, {needed})"
+        return f"B trains {speedup} as fast as A, both on {one.scaled.count} ({range_}, {needed})"
     label = "weak scaling; " if one.scaling == "weak" else ""
     batch = f" with {one.gpu_ratio:g}x the batch" if label else ""
     return (
-        f"{devices(one.scaled)}{batch} train {speedup}x as fast as "
+        f"{devices(one.scaled)}{batch} train {speedup} as fast as "
         f"{one.baseline.gpus} ({label}{range_}, {needed})"
     )
 

@@ -14,14 +14,13 @@ from markupsafe import Markup, escape
 from dpbench import __version__
 from dpbench.arms import Arm
 from dpbench.history import History
-from dpbench.report.advice import next_step
+from dpbench.report.advice import advise
 from dpbench.report.commands import split_commands
 from dpbench.report.figures import Row, arm_rows, figure_rows
 from dpbench.report.headline import gate_word, headline, tone, verdict_word
 from dpbench.report.looks import Shown, show_runs
 from dpbench.report.place_table import place_table
 from dpbench.report.plots import draw_all
-from dpbench.report.reasons import reason_for_loss
 from dpbench.report.run_tables import (
     Table,
     TableRow,
@@ -142,9 +141,10 @@ def head_with_verdict(subject: Subject) -> Head:
     facts = [("How sure", certainty(one))]
     if forced := forced_label(comparisons):
         facts.insert(0, ("Forced", forced))
-    if reason := reason_for_loss(one):
-        facts.append((f"Why not {one.gpu_ratio:g}x", reason))
-    facts.append(("Next", next_step(comparisons)))
+    advice = advise(comparisons)
+    if advice.reason:
+        facts.append((f"Why not {one.gpu_ratio:g}x", advice.reason))
+    facts.append(("Next", advice.next_step))
     facts.append(("Work", describe_works(one)))
     title = f"does it scale from {devices(one.baseline)} to {one.scaled.gpus}?"
     if one.is_plain:

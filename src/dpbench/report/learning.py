@@ -9,11 +9,11 @@ from dpbench.arms import Arm
 from dpbench.compare import Comparison
 from dpbench.curves import follow
 from dpbench.loss_gates import LEARNING, NOTHING_SHARED, falls, pair_up
-from dpbench.metrics import Status
 from dpbench.report.again import again, compare_again, find_stalls, made_here, spell
 from dpbench.report.commands import quote_paths
 from dpbench.report.words import deciding, kinds, runs_of
 from dpbench.runs import LoggedRun, list_differences
+from dpbench.steady import Status
 
 USUAL_LEARNING_RATE = 6e-4
 """Of GPT-2 small (nanoGPT's default), which ended at a loss of 4.77 where 1e-4 ended at 5.22."""

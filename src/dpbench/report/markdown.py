@@ -6,10 +6,9 @@ import re
 from collections.abc import Sequence
 
 from dpbench.compare import Comparison
-from dpbench.report.advice import next_step
+from dpbench.report.advice import advise
 from dpbench.report.figures import figure_rows
 from dpbench.report.headline import gate_word, headline, verdict_word
-from dpbench.report.reasons import reason_for_loss
 from dpbench.report.words import (
     arms_of,
     certainty,
@@ -28,7 +27,8 @@ SPECIAL = re.compile(r"([\\`*_\[\]<|])")
 def render_markdown(comparisons: Sequence[Comparison]) -> str:
     """Return verdict, figures, gates, what was left out, and what to do next."""
     one = deciding(comparisons)
-    reason = reason_for_loss(one)
+    advice = advise(comparisons)
+    why = f"**Why not {one.gpu_ratio:g}x:** {escape(advice.reason)}." if advice.reason else ""
     forced = forced_label(comparisons)
     blocks = [
         f"## {verdict_word(comparisons)}: {escape(headline(comparisons))}",
@@ -36,8 +36,8 @@ def render_markdown(comparisons: Sequence[Comparison]) -> str:
         f"How sure: {escape(certainty(one))}.",
         figures(comparisons),
         gates(comparisons),
-        f"**Why not {one.gpu_ratio:g}x:** {escape(reason)}." if reason else "",
-        f"**Next:** {escape(next_step(comparisons))}.",
+        why,
+        f"**Next:** {escape(advice.next_step)}.",
         f"Work: {escape(describe_works(one))}.",
         runs(comparisons),
         "\n".join(f"- Note: {escape(remark)}" for remark in list_remarks(comparisons)),

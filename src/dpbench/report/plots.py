@@ -20,6 +20,7 @@ from dpbench.report.looks import (
 from dpbench.report.svg import COLOURS, Plot, draw
 from dpbench.report.words import devices
 from dpbench.subject import Subject
+from dpbench.verdict import round_speedup
 
 MOST_BOXES = 12
 """With more runs, those of a GPU count share a box."""
@@ -180,7 +181,7 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
         label = "measured, with its range"
         axes.errorbar(counts, speedups, yerr=[below, above], label=label, **look)
         bars = {"linestyle": ":", "marker": "_", "markersize": 22, "markeredgewidth": 2}
-        label = f"needed ({share:.0%} of ideal)"
+        label = f"needed ({100 * share:.3g}% of ideal)"
         needed = [one.needed for one in comparisons]
         axes.plot(counts[1:], needed, color=COLOURS["limit"], label=label, zorder=3, **bars)
         axes.set_xlim(counts[0] - (room := (counts[-1] - base) / 12), counts[-1] + room)
@@ -189,16 +190,18 @@ def draw_scaling(comparisons: Sequence[Comparison]) -> Plot:
         axes.set_ylim(bottom=0)
         add_legend(axes)
 
-    description = " ".join(
-        f"{devices(one.scaled)}: {one.estimate.speedup:.2f}x, possible {one.estimate.low:.2f}x to "
-        f"{one.estimate.high:.2f}x, ideal {one.gpu_ratio:.0f}x, needed {one.needed:.2f}x."
-        for one in comparisons
-    )
+    def describe(one: Comparison) -> str:
+        speedup, low, high = round_speedup(one.estimate, one.needed)
+        return (
+            f"{devices(one.scaled)}: {speedup}, possible {low} to {high}, "
+            f"ideal {one.gpu_ratio:g}x, needed {one.needed:.2f}x."
+        )
+
     return draw(
         "scaling",
         title=f"Speedup over the number of {noun}",
         note=f"On the dashed line, twice the {noun} train twice as fast.",
-        description=description,
+        description=" ".join(map(describe, comparisons)),
         height=3.4,
         paint=paint,
     )

@@ -18,21 +18,20 @@ FAR_CAP = 4.0
 """A cap on the speedup this many times beyond the GPUs at hand is not told."""
 
 
-def reason_for_loss(comparison: Comparison) -> str | None:
+def reason_for_loss(comparison: Comparison, profiled: Explanation | None) -> str | None:
     """Return what keeps the speedup from its ideal: by profiles beside the runs, or step times.
 
     Profiles count only when their steps are about as long as those that were measured.
     """
-    found = explain_by_profiles(comparison)
-    if not found or not found.arms:
+    if not profiled or not profiled.arms:
         return reason_from_times(comparison)
-    if found.disagreements:
-        reason = reason_from_times(comparison)
-        unused = f"the profiles of {found.made:%Y-%m-%d %H:%M} are of another state of the machine"
+    if profiled.disagreements:
+        reason, made = reason_from_times(comparison), profiled.made
+        unused = f"the profiles of {made:%Y-%m-%d %H:%M} are of another state of the machine"
         return f"{reason} ({unused}, their cause is not told)" if reason else None
-    if not found.causes:
+    if not profiled.causes:
         return reason_from_times(comparison)
-    cause, arms = found.causes[0], found.arms
+    cause, arms = profiled.causes[0], profiled.arms
     return (
         f"{cause.title}, {cause.lost_ms:.1f} of the {arms.lost_ms:.1f} ms that a profiled step of "
         f"{arms.scaled.step_ms:.1f} ms loses: {cause.sentence}"
@@ -47,16 +46,17 @@ def explain_by_profiles(comparison: Comparison) -> Explanation | None:
         return None
 
 
-def predict_no_gain(comparison: Comparison, remedy: str) -> float | None:
+def predict_no_gain(
+    comparison: Comparison, profiled: Explanation | None, remedy: str
+) -> float | None:
     """Return the speedup that a remedy of causes.py is predicted to give, where that is no gain.
 
     None where it is one, without profiles, and by profiles of another state of the machine.
     """
-    found = explain_by_profiles(comparison)
-    if not found or not found.arms or found.disagreements:
+    if not profiled or not profiled.arms or profiled.disagreements:
         return None
-    least = LEAST_GAIN * max(found.arms.speedup, comparison.estimate.speedup)
-    given = [one.speedup for one in found.predictions if one.remedy == remedy]
+    least = LEAST_GAIN * max(profiled.arms.speedup, comparison.estimate.speedup)
+    given = [one.speedup for one in profiled.predictions if one.remedy == remedy]
     return next((speedup for speedup in given if speedup < least), None)
 
 

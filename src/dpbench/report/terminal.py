@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dpbench.arms import Arm
 from dpbench.compare import Comparison
-from dpbench.report.advice import next_step
+from dpbench.report.advice import advise
 from dpbench.report.commands import fold, split_commands
-from dpbench.report.figures import BATCH, UNDISTURBED, Row, figure_rows
+from dpbench.report.figures import BATCH, MEDIAN, UNDISTURBED, Row, figure_rows
 from dpbench.report.headline import gate_word, headline, tone, verdict_word
-from dpbench.report.reasons import reason_for_loss
 from dpbench.report.words import (
     arms_of,
     certainty,
@@ -25,8 +24,10 @@ from dpbench.report.words import (
     forced_label,
     gate_list,
     list_remarks,
+    round_efficiency,
     with_signs,
 )
+from dpbench.verdict import round_speedup, tell_apart
 
 WIDTH = 80
 TITLE_WIDTH = 32
@@ -91,31 +92,34 @@ def table(comparisons: Sequence[Comparison], style: Style) -> str:
     if len(comparisons) >= MOST_COLUMNS:
         return rows_of_arms(comparisons, style)
     rows = figure_rows(comparisons)
-    ratio = ""
+    ratios: Mapping[str, str] = {}
     if len(comparisons) == 1:  # the first lines say speedup and range already
         rows = rows[2:]
-        ratio = ratio_of_rates(comparisons[0])
+        ratios = ratios_of_rates(comparisons[0])
     rows = [Row(title="", cells=tuple(map(devices, arms_of(comparisons)))), *rows]
     width = (WIDTH - 8 - TITLE_WIDTH) // 2 if len(comparisons) == 1 else 16
     lines = []
     for row in rows:
         cells = "".join(f" {style.signs(cell):>{width - 1}}" for cell in row.cells)
-        end = ratio if row.title == UNDISTURBED else ""
+        end = ratios.get(row.title, "")
         lines.append(f"  {style.signs(row.title):<{TITLE_WIDTH - 2}}{cells}  {end}".rstrip())
     return "\n".join(lines)
 
 
-def ratio_of_rates(comparison: Comparison) -> str:
-    """Return the speedup, to stand behind the typical rates of both arms.
+def ratios_of_rates(comparison: Comparison) -> dict[str, str]:
+    """Return what stands behind the rates of both arms: the speedup, and the ratio of the medians.
 
-    Nothing when it is not their ratio: a run of one arm stands out.
+    No speedup where it is not the ratio of the rates: a run of one arm stands out.
     """
-    one, other = (
-        arm.typical("undisturbed_samples_per_second") or math.nan
-        for arm in (comparison.baseline, comparison.scaled)
+    undisturbed, medians = (
+        (comparison.scaled.typical(name) or math.nan)
+        / (comparison.baseline.typical(name) or math.nan)
+        for name in ("undisturbed_samples_per_second", "samples_per_second")
     )
-    speedup = comparison.estimate.speedup
-    return f"{speedup:.2f}x" if math.isclose(other / one, speedup, rel_tol=AS_RATIO) else ""
+    ratios = {MEDIAN: f"{tell_apart(medians, comparison.needed)}x"}
+    if math.isclose(undisturbed, comparison.estimate.speedup, rel_tol=AS_RATIO):
+        ratios[UNDISTURBED] = round_speedup(comparison.estimate, comparison.needed)[0]
+    return ratios
 
 
 def rows_of_arms(comparisons: Sequence[Comparison], style: Style) -> str:
@@ -130,8 +134,9 @@ def rows_of_arms(comparisons: Sequence[Comparison], style: Style) -> str:
         speedup, possible, efficiency = "1.00x", "", "1.00"
         if place:
             one = comparisons[place - 1]
-            speedup, efficiency = f"{one.estimate.speedup:.2f}x", f"{one.efficiency:.2f}"
-            possible = style.signs(f"{one.estimate.low:.2f} - {one.estimate.high:.2f}")
+            speedup, low, high = round_speedup(one.estimate, one.needed)
+            possible = style.signs(f"{low.removesuffix('x')} - {high.removesuffix('x')}")
+            efficiency = round_efficiency(one)
         line = f"{arm.gpus:>7}{step:>10}{rate:>11}{tokens:>13}{speedup:>9}{possible:>16}"
         word = outcomes[place]
         mark = style.paint({"inconclusive": "?"}.get(word, word).upper(), word) if word else ""
@@ -194,10 +199,10 @@ def name_runs(arm: Arm) -> str:
 
 def advice(comparisons: Sequence[Comparison]) -> str:
     """Return the most likely reason for a loss and what to try."""
-    lines = [instruct("next: ", next_step(comparisons))]
-    one = deciding(comparisons)
-    if reason := reason_for_loss(one):
-        lines.insert(0, wrap(f"why not {one.gpu_ratio:g}x: ", reason))
+    found = advise(comparisons)
+    lines = [instruct("next: ", found.next_step)]
+    if found.reason:
+        lines.insert(0, wrap(f"why not {deciding(comparisons).gpu_ratio:g}x: ", found.reason))
     return "\n".join(lines)
 
 

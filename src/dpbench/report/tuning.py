@@ -13,7 +13,7 @@ from dpbench.report.terminal import Style, instruct, wrap
 from dpbench.results import CONFIG_FILE
 from dpbench.tune.experiment import Tuned
 from dpbench.tune.search import Row
-from dpbench.verdict import Outcome
+from dpbench.verdict import Outcome, round_speedup
 
 NAME_WIDTH, LINE_WIDTH = 25, 76
 WORDS = {
@@ -50,10 +50,8 @@ def head(tuned: Tuned, style: Style) -> str:
     where = f"on {count_devices(plan.gpus, tuned.device)}"
     if estimate:
         label = "FASTER" if word == "pass" else "INCONCLUSIVE" if tuned.file else "SLOWER"
-        text = (
-            f"{plan.name} trains {estimate.speedup:.2f}x as fast {where} with what was kept "
-            f"({estimate.low:.2f}x to {estimate.high:.2f}x)"
-        )
+        speedup, low, high = round_speedup(estimate, None)
+        text = f"{plan.name} trains {speedup} as fast {where} with what was kept ({low} to {high})"
         pairs = "1 pair" if estimate.pairs == 1 else f"{estimate.pairs} pairs"
         sure = f"start and end in turns, {pairs} of runs of {plan.steps} steps"
     elif tuned.found.kept:

@@ -18,7 +18,7 @@ from dpbench.report.advice import next_step
 from dpbench.report.commands import quote_paths
 from dpbench.report.data import finite
 from dpbench.report.headline import headline, reserve
-from dpbench.report.reasons import reason_for_loss, reason_from_times
+from dpbench.report.reasons import reason_from_times
 from dpbench.report.terminal import instruct, wrap
 
 SCHEMA_VERSION = 1
@@ -135,7 +135,8 @@ def render_unprofiled(explanation: Explanation) -> str:
     comparison = explanation.comparison
     if comparison is None:
         return ""
-    reason = reason_for_loss(comparison) or "nothing worth mending: the speedup is near its ideal"
+    reason = reason_from_times(comparison)
+    reason = reason or "nothing worth mending: the speedup is near its ideal"
     if trouble := reserve(comparison):
         reason = f"nothing can be said: {trouble}"
     label = f"why not {comparison.gpu_ratio:g}x: "

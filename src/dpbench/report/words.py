@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from dpbench.arms import Arm
 from dpbench.compare import Comparison
-from dpbench.metrics import Dropped, Status
 from dpbench.runs import LoggedRun
-from dpbench.verdict import Gate, Outcome
+from dpbench.steady import Dropped, Status
+from dpbench.verdict import Gate, Outcome, tell_apart
 
 SIGNS = {" -> ": " → ", " - ": " – ", " x ": " × "}
 
@@ -76,6 +76,11 @@ def certainty(comparison: Comparison) -> str:
 def devices(arm: Arm) -> str:
     """Return '2 GPUs', '2 CPU processes', or 'A: 2 GPUs'."""
     return f"{arm.label}: {arm.count}" if arm.label else arm.count
+
+
+def round_efficiency(comparison: Comparison) -> str:
+    """Return the scaling efficiency, rounded; it does not look like the limit that it misses."""
+    return tell_apart(comparison.efficiency, comparison.checks.min_efficiency)
 
 
 def gate_list(comparisons: Sequence[Comparison]) -> list[tuple[str, Gate]]:

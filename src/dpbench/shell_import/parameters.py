@@ -20,7 +20,7 @@ OPERATOR = re.compile(r":[-=+?]|[-=+?]|##?|%%?|//|/#|/%|/|\^\^?|,,?|:|@")
 RUNTIME = {"RANDOM", "SECONDS", "LINENO", "HOSTNAME", "PPID", "$", "!", "-", "EPOCHSECONDS"}
 
 
-class Outcome(NamedTuple):
+class Expansion(NamedTuple):
     """A value; or, in its place, a word that is still to be expanded."""
 
     value: str | list[str] = ""
@@ -45,7 +45,7 @@ def read_parameter(text: str) -> Parameter:
     return Parameter(match["name"], match["index"], match["prefix"], used, rest[len(used) :])
 
 
-def expand_parameter(parameter: Parameter, words: Expander, line: int) -> Outcome:
+def expand_parameter(parameter: Parameter, words: Expander, line: int) -> Expansion:
     """Return the value of a parameter, or a hole where only execution could give it."""
     if parameter.prefix == "!":
         return expand_indirect(parameter, words, line)
@@ -53,19 +53,19 @@ def expand_parameter(parameter: Parameter, words: Expander, line: int) -> Outcom
         if parameter.subscript == "*":
             parameter = parameter._replace(subscript="@")
         value = look_up(parameter, words, line)
-        return Outcome(length(parameter, value, words, line))
+        return Expansion(length(parameter, value, words, line))
     value = look_up(parameter, words, line)
     if (operator := parameter.operator) in {":-", "-", ":=", "=", ":+", "+", ":?", "?"}:
         return choose(parameter, value, words, line)
     if value is None:
-        return Outcome(unset_hole(parameter, words, line))
+        return Expansion(unset_hole(parameter, words, line))
     if not operator:
-        return Outcome(value)
+        return Expansion(value)
     if isinstance(value, list):
         if operator == ":":
-            return Outcome(slice_list(value, parameter, words, line))
-        return Outcome([alter(item, parameter, words, line) for item in value])
-    return Outcome(alter(value, parameter, words, line))
+            return Expansion(slice_list(value, parameter, words, line))
+        return Expansion([alter(item, parameter, words, line) for item in value])
+    return Expansion(alter(value, parameter, words, line))
 
 
 def look_up(parameter: Parameter, words: Expander, line: int) -> str | list[str] | None:
@@ -135,7 +135,7 @@ def length(parameter: Parameter, value: str | list[str] | None, words: Expander,
 
 def choose(
     parameter: Parameter, value: str | list[str] | None, words: Expander, line: int
-) -> Outcome:
+) -> Expansion:
     """Return `${NAME:-word}` and its kind. A variable that nothing sets counts as unset."""
     operator, memory = parameter.operator, words.memory
     text = value if isinstance(value, str) else None if value is None else " ".join(value)
@@ -147,18 +147,18 @@ def choose(
         what = f"${{{parameter.name}{operator}...}}"
         why = f"the file read in line {memory.sourced_line} may set {parameter.name}"
         if not parameter.name.isdigit():
-            return Outcome(memory.hole(line, what, why, variable=parameter.name))
+            return Expansion(memory.hole(line, what, why, variable=parameter.name))
     kind = operator[-1]
     if kind == "+":
-        return Outcome(instead=parameter.word) if given else Outcome([])
+        return Expansion(instead=parameter.word) if given else Expansion([])
     if given:
-        return Outcome(value if value is not None else "")
+        return Expansion(value if value is not None else "")
     if kind == "?":
-        return Outcome(unset_hole(parameter, words, line))
+        return Expansion(unset_hole(parameter, words, line))
     if kind == "=":
         words.assign(parameter.name, words.one(parameter.word, line))
-        return Outcome(as_text(words.value_of(parameter.name, line)))
-    return Outcome(instead=parameter.word)
+        return Expansion(as_text(words.value_of(parameter.name, line)))
+    return Expansion(instead=parameter.word)
 
 
 def unset_hole(parameter: Parameter, words: Expander, line: int) -> str:
@@ -176,18 +176,18 @@ def unset_hole(parameter: Parameter, words: Expander, line: int) -> str:
     return words.memory.hole(line, f"${name}", why, variable=name, unset=True)
 
 
-def expand_indirect(parameter: Parameter, words: Expander, line: int) -> Outcome:
+def expand_indirect(parameter: Parameter, words: Expander, line: int) -> Expansion:
     """Return `${!NAME}` or `${!NAME[@]}`."""
     if parameter.subscript in {"@", "*"}:
         value = words.value_of(parameter.name, line)
         if isinstance(value, dict):
-            return Outcome(list(value))
+            return Expansion(list(value))
         size = 0 if value is None else 1 if isinstance(value, str) else len(value)
-        return Outcome([str(place) for place in range(size)])
+        return Expansion([str(place) for place in range(size)])
     name = look_up(parameter._replace(prefix=""), words, line)
     if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_]\w*|\d+", name):
         if isinstance(name, str) and words.memory.holes_in(name):
-            return Outcome(first_mark(name))
+            return Expansion(first_mark(name))
         raise Unreadable("${!" + parameter.name + "}")
     inner = Parameter(name, None, "", parameter.operator, parameter.word)
     return expand_parameter(inner, words, line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dpbench.config import load_config
+from dpbench.config_file import load_config
 from dpbench.shell_import.mapped import Mapped
 
 RECIPES = ("wikitext2-gpt2",)

@@ -11,13 +11,15 @@ from pathlib import Path
 from statistics import median
 from typing import TextIO
 
-from dpbench.config import Config, dump_config, load_config
+from dpbench.config import Config
+from dpbench.config_file import dump_config, load_config
 from dpbench.errors import DpbenchError, SetupError, TrainingError
 from dpbench.launch import plan_launch
-from dpbench.metrics import Status, Throughput
+from dpbench.metrics import Throughput
 from dpbench.pairs import Estimate, estimate_speedup
 from dpbench.results import CONFIG_FILE, LOG_FILE, read_run
 from dpbench.runs import LoggedRun, list_differences, load_run
+from dpbench.steady import Status
 from dpbench.training import check_gpus_free, make_folder, train
 from dpbench.tune.plan import PLAN_FILE, TRIES_FILE, TUNED_FILE, Plan, alone, read_plan
 from dpbench.tune.search import Failed, Found, Measured, OutOfTimeError, Row, Search
@@ -162,7 +164,10 @@ class Experiment:
         watched = launch.config.model_copy(update={"watch": limit_silence(launch, left)})
         try:
             return train(
-                replace(launch, config=watched), name=name, runs=self.folder, show=self.show
+                replace(launch, config=watched, is_short=True),
+                name=name,
+                runs=self.folder,
+                show=self.show,
             )
         except TrainingError as error:
             return error.folder

@@ -25,7 +25,9 @@ from dpbench.tune.tries import Try
 
 LEAST_GAIN = 1.01
 """A choice that is not faster by a hundredth is not kept: fewer flags are better."""
-Outcome = Literal["kept", "beaten", "no gain", "other loss", "failed", "passed over", "not tried"]
+TryOutcome = Literal[
+    "kept", "beaten", "no gain", "other loss", "failed", "passed over", "not tried"
+]
 PLACE = re.compile(r"^.*?:\d+:\d+: ")
 """Where a message says that something was written; the table has the name of the try."""
 TIME_UP = "the time was up"
@@ -84,7 +86,7 @@ class Row:
 
     group: str
     name: str
-    outcome: Outcome
+    outcome: TryOutcome
     reason: str = ""
     """What the figures do not say."""
     samples_per_second: float | None = None
@@ -116,7 +118,7 @@ class Candidate:
     gains: list[float] = field(default_factory=list)
     gap: float | None = None
 
-    def row(self, outcome: Outcome, reason: str = "") -> Row:
+    def row(self, outcome: TryOutcome, reason: str = "") -> Row:
         """Return what is known of it."""
         return Row(
             group=self.choice.group,

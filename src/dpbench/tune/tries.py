@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dpbench.config import Config, validate
+from dpbench.config import Config
+from dpbench.config_file import validate
 from dpbench.errors import ConfigError
 from dpbench.options import plain
 from dpbench.warm_up import ASIDE, SCHEDULE

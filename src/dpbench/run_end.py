@@ -10,13 +10,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from dpbench.config import Checks
 from dpbench.diagnosis import Diagnosis, diagnose, explain_figures, explain_hang
 from dpbench.disturbance import measure_log
 from dpbench.errors import DpbenchError, TrainingError
 from dpbench.gpu_record import GpuPoint
+from dpbench.health import find_failing
 from dpbench.log import Log
 from dpbench.process import Ended
-from dpbench.results import LOG_FILE, Problem, Results, Status
+from dpbench.results import LOG_FILE, DiagnosedProblem, Results, RunStatus
 from dpbench.watchdog import Stage
 
 HALTED = re.compile(r"^dpbench: (pid \d+(?:, rank \d+)?), (stopped|tracing-stop|disk-sleep):", re.M)
@@ -24,10 +26,10 @@ HALTED = re.compile(r"^dpbench: (pid \d+(?:, rank \d+)?), (stopped|tracing-stop|
 
 
 @dataclass(kw_only=True)
-class Outcome:
+class RunEnd:
     """What came of a run."""
 
-    status: Status
+    status: RunStatus
     log: Log
     problem: str | None = None
     diagnosis: Diagnosis | None = None
@@ -48,7 +50,7 @@ class Outcome:
             "signal": self.stopped_by or name_signal(self.exit_code),
             "problem": self.problem,
             "diagnosis": found
-            and Problem(
+            and DiagnosedProblem(
                 name=found.name,
                 cause=found.cause,
                 fix=found.fix,
@@ -59,7 +61,7 @@ class Outcome:
             "stage": self.stage.value if self.stage else None,
             "did_not_exit": self.did_not_exit,
             "notes": self.notes,
-            "results": summarize(self.log, self.gpu_record),
+            "results": summarize_run(self.log, self.gpu_record),
         }
 
     def error(self, folder: Path) -> TrainingError:
@@ -72,9 +74,11 @@ class Outcome:
         )
 
 
-def judge_end(ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: bool) -> Outcome:
-    """Say what the end of a run means."""
-    outcome = Outcome(
+def judge_end(
+    ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: bool, checks: Checks | None
+) -> RunEnd:
+    """Say what the end of a run means; `checks` are None for a run too short to judge its loss."""
+    end = RunEnd(
         status="finished",
         log=log,
         exit_code=ended.status,
@@ -84,21 +88,23 @@ def judge_end(ended: Ended, log: Log, log_path: Path, *, stage: Stage, done: boo
     )
     alarm = ended.alarm
     if alarm or ended.status or not reached_the_end(log):
-        outcome.diagnosis = diagnose_end(ended, log, log_path)
-    if alarm and alarm.stage is Stage.EXITING and done and is_hang(outcome.diagnosis):
-        outcome.did_not_exit = True
-        outcome.notes.insert(0, "the training was finished, but did not exit, and was stopped")
+        end.diagnosis = diagnose_end(ended, log, log_path)
+    if alarm and alarm.stage is Stage.EXITING and done and is_hang(end.diagnosis):
+        end.did_not_exit = True
+        end.notes.insert(0, "the training was finished, but did not exit, and was stopped")
     elif ended.stopped_by:
-        outcome.status, outcome.problem = "interrupted", f"stopped by {ended.stopped_by}"
-        outcome.diagnosis = None
-        return outcome
+        end.status, end.problem = "interrupted", f"stopped by {ended.stopped_by}"
+        end.diagnosis = None
+        return end
     elif alarm or ended.status or not reached_the_end(log):
-        outcome.status = "failed"
-        outcome.problem = describe_problem(ended, outcome.diagnosis, log)
-        return outcome
+        end.status = "failed"
+        end.problem = describe_problem(ended, end.diagnosis, log)
+        return end
     if figures := explain_figures(log):
-        outcome.notes.append(f"{figures.cause}; {figures.fix}")
-    return outcome
+        end.notes.append(f"{figures.cause}; {figures.fix}")
+    elif checks and (failing := find_failing(log, checks)):
+        end.notes.append(f"a verdict would fail this run: {failing.cause}; {failing.fix}")
+    return end
 
 
 def name_signal(exit_code: int | None) -> str | None:
@@ -162,7 +168,7 @@ def list_notes(ended: Ended) -> list[str]:
     return [f"a process {what}: {process}" for what, found in told.items() for process in found]
 
 
-def summarize(log: Log, record: Sequence[GpuPoint]) -> Results | None:
+def summarize_run(log: Log, record: Sequence[GpuPoint]) -> Results | None:
     """Return the figures of a run; rates are None when too few intervals are left."""
     if not log.steps:
         return None
