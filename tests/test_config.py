@@ -242,6 +242,23 @@ def test_the_schema_that_ships_is_the_models_schema():
 
 
 @pytest.mark.parametrize(
+    ("name", "override", "unwanted"),
+    [
+        ("demo-cpu", "training.micro_batches_per_step=1", "micro_batch_size"),
+        ("wikitext2-gpt2-fast", "training.micro_batch_size=4", "micro_batches_per_step"),
+        ("wikitext2-gpt2-fast-weak", "training.global_batch_size=64", "micro_batch_size"),
+        ("demo-cpu", "training.train_samples=64", "train_iters"),
+    ],
+)
+def test_of_too_many_keys_the_one_on_the_command_line_stays(name, override, unwanted):
+    with pytest.raises(ConfigError) as told:
+        load_config(name, [override])
+    fix = f"--set training.{unwanted}=null"
+    assert told.value.hint == f"leave one out: {fix}"
+    load_config(name, [override, fix.removeprefix("--set ")])
+
+
+@pytest.mark.parametrize(
     ("given", "message"),
     [
         ({}, "neither global_batch_size nor micro_batches_per_step is given"),

@@ -36,9 +36,20 @@ def describe(error: ValidationError, document: Document, model: type[BaseModel])
     # a mistyped key is also a missing one: tell the former
     keys, problem = min(found.items(), key=lambda item: RANK.get(item[1]["type"], 1))
     message, hint = explain(keys, problem, model)
+    if problem["type"] == "both_given" and (name := not_wanted(keys, problem, document)):
+        hint = f"leave one out: --set {'.'.join(keys)}.{name}=null"
     if len(found) > 1:
         message += f" (and {len(found) - 1} more such)"
     return ConfigError(f"{document.place(keys)}: {message}", hint=hint)
+
+
+def not_wanted(keys: Keys, problem: ErrorDetails, document: Document) -> str | None:
+    """Return which of too many keys to leave out: of those in a file, where --set gave another."""
+    names = problem["ctx"]["names"]
+    in_file = [one for one in names if not document.place((*keys, one)).startswith("--set ")]
+    if not in_file or len(in_file) == len(names):
+        return None
+    return min(in_file, key=lambda one: one == "global_batch_size")  # the work of a step stays
 
 
 def keys_of(problem: ErrorDetails) -> Keys:
