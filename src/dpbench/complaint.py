@@ -45,7 +45,7 @@ def describe(error: ValidationError, document: Document, model: type[BaseModel])
 
 def not_wanted(keys: Keys, problem: ErrorDetails, document: Document) -> str | None:
     """Return which of too many keys to leave out: of those in a file, where --set gave another."""
-    names = problem["ctx"]["names"]
+    names: Sequence[str] = problem["ctx"]["names"]
     in_file = [one for one in names if not document.place((*keys, one)).startswith("--set ")]
     if not in_file or len(in_file) == len(names):
         return None
