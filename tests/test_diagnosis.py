@@ -291,6 +291,14 @@ def test_the_fix_of_an_oom_is_in_the_keys_that_the_configuration_sets(
     assert str(found.fix).startswith(fix)
 
 
+def test_an_error_that_steps_with_equals_signs_follow_is_none() -> None:
+    lines = (Path(__file__).parent / "logs" / "alcf_equals-signs.log").read_text().splitlines()
+    assert ask(["ValueError: harmless", *lines]) is None
+    found = ask([*lines, "ValueError: bad"])
+    assert found
+    assert found.error == "ValueError: bad"
+
+
 def explain(path: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "dpbench.cli", "explain", str(path)]
     return subprocess.run(command, capture_output=True, text=True, check=False)

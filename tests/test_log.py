@@ -283,6 +283,20 @@ def test_a_record_without_counts_is_whole_where_the_log_never_has_them():
         assert [step.number for step in log.steps] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("noise", [0, 30])
+def test_what_is_said_after_a_record_without_counts_counts(noise):
+    lines = ["ValueError: before", COUNTLESS.format(1), COUNTLESS.format(2)]
+    error, done = "torch.OutOfMemoryError: CUDA out of memory.", "[exiting program at iteration 2]"
+    for end in (error, done):
+        printed = [*lines, end, *(f"noise {number}" for number in range(noise))]
+        for log in (parse_log(printed), parse_stream(io.BytesIO("\n".join(printed).encode()))):
+            assert log.last_step == 2
+            assert (log.first_error, log.training_done) == (
+                error if end is error else None,
+                end is done,
+            )
+
+
 def test_a_record_without_counts_is_half_a_record_where_they_follow_or_others_have_them():
     lines = [COUNTLESS.format(1), COUNTS, COUNTLESS.format(2) + COUNTS, COUNTLESS.format(3)]
     for log in (parse_log(lines), parse_stream(io.BytesIO("\n".join(lines).encode()))):
@@ -450,6 +464,7 @@ TIME = "elapsed time per iteration (ms): 50.0 |"
             "none of its 3 iterations can be read: 2 .* cut, 1 without 'elapsed",
             "whole",
         ),
+        (["iteration= 1/ 9 | lm loss=8.2 |"] * 2, "none of its 2 iterations .* as if cut", "whole"),
         ([WHOLE[:150], "ValueError: bad"], r"as if cut \(it failed: ValueError: bad\)$", "whole"),
     ],
 )

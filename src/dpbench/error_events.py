@@ -20,7 +20,7 @@ WORDS = (
     *("CANCELLED", "LIMIT", "dpbench: "),
 )
 """Every line that matters has one of these; any other is skipped at once."""
-STEP = re.compile(r"\biteration\s+\d+/\s*\d+ \|")
+STEP = re.compile(r"\biteration(?:\s+|=\s*)\d+/\s*\d+ \|")
 EXCEPTION = re.compile(r"^(?:[A-Za-z_][\w.]*\.)?[A-Z]\w*(?:Error|Exception|Interrupt|Exit)(?::|$)")
 CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
 BLOCK_BYTES = 1 << 19

@@ -171,6 +171,8 @@ class Log:
                 found = self._add(text) or found
         if head := OPEN_HEAD.search(line):
             self._wrapped = [line[head.start() :]]
+        elif not complete and self._recent and self._is_countless(text):
+            found = self._add(text) or found
         elif not complete:
             self._wrapped = [text]
         return found
@@ -182,7 +184,7 @@ class Log:
         text = "".join(lines)
         too_long = len(lines) > WRAPPED_LINES or len(text) > WRAPPED_CHARACTERS
         if too_long or HEAD.search(line):
-            return self._keep_countless(lines[0])
+            return self._is_countless(lines[0]) and self._add(lines[0])
         head = HEAD.search(text)
         if head and is_complete(text[head.end() :]):
             values = None if splits_number(lines) else parse_record(text)
@@ -193,18 +195,17 @@ class Log:
     def finish(self) -> bool:
         """Take what waits for a further line; tell whether a step became complete."""
         waiting, self._wrapped = self._wrapped, []
-        return bool(waiting) and self._keep_countless(waiting[0])
+        return bool(waiting) and self._is_countless(waiting[0]) and self._add(waiting[0])
 
-    def _keep_countless(self, text: str) -> bool:
-        """Keep a record that never counts skipped steps; not the first half of one that does."""
+    def _is_countless(self, text: str) -> bool:
+        """Tell whether a record never counts skipped steps; the first half of one may look so.
+
+        Only the first one of a log has to wait for a further line: what is said after a record,
+        such as an error, would else be taken for something that it followed.
+        """
         head = HEAD.search(text)
         counts = any("nan" in values for values in self._recent.values())
-        return (
-            head is not None
-            and not counts
-            and ends_without_counts(text[head.end() :])
-            and self._add(text)
-        )
+        return head is not None and not counts and ends_without_counts(text[head.end() :])
 
     def _lacks_fields(self, values: Values) -> bool:
         """Tell whether the record before has fields that one put together from lines has not.

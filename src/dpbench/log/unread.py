@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from dpbench.log.equals_signs import spell_out
 from dpbench.log.record import (
     HEAD,
     LEAST_MS,
@@ -38,7 +39,7 @@ def describe_unread(lines: Iterable[str]) -> tuple[str, str] | None:
     found: Counter[str] = Counter()
     examples: dict[str, str] = {}
     for line in lines:
-        for text, complete in split_records(line):
+        for text, complete in split_records(spell_out(line)):
             if lack := find_lack(text, complete=complete):
                 found[lack[0]] += 1
                 examples.setdefault(*lack)
