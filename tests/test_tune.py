@@ -251,6 +251,16 @@ def test_what_was_trained_until_the_time_was_up_counts(
     assert outcomes(run(more))["bf16"] == "kept"
 
 
+def test_what_fails_in_a_round_that_is_cut_is_not_kept(
+    config: Config, tries: Path, machine: Machine
+) -> None:
+    machine.fails_at = (5, "")
+    tuned = run(begin(config, tries, minutes=8))
+    assert machine.trained[4:6] == ["01-one-pass_2", "start-02_1"]  # no time for what was kept
+    assert outcomes(tuned)["one pass"] == "failed"
+    assert outcomes(tuned)["two passes"] == "kept"
+
+
 def test_the_screen(config: Config, tries: Path, machine: Machine) -> None:
     text = render_tuned(run(begin(config, tries)))
     assert max(map(len, text.splitlines())) <= 80

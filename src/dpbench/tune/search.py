@@ -176,11 +176,9 @@ class Search:
         base, results = self.train_round(config, f"{name}_1", order, turn=1)
         for one in order[len(results) :]:
             self.note(rows, one.number, one.row("not tried", TIME_UP))
-        going = self.judge_round(order, results, base, rows) if base else []
-        order = going[::-1]
+        order = self.judge_round(order, results, base, rows)[::-1]
         base, results = self.train_round(config, f"{name}_2", order, turn=2)
-        if base:
-            going = self.judge_round(order, results, base, rows)
+        going = [*self.judge_round(order, results, base, rows), *order[len(results) :]]
         winner = max(going, key=lambda one: one.gain, default=None)
         for one in going:
             reason = "" if len(one.gains) > 1 else f"in one round: {TIME_UP}"
@@ -210,11 +208,12 @@ class Search:
         self,
         order: Sequence[Candidate],
         results: Sequence[Measured | Failed],
-        base: Measured,
+        base: Measured | None,
         rows: dict[int, Row],
     ) -> list[Candidate]:
-        """Return the choices that may still be kept after a round."""
-        self._start = self._start or base.curve
+        """Return those of the choices with a result that may still be kept after a round."""
+        if base:
+            self._start = self._start or base.curve
         return [
             one
             for one, result in zip(order, results, strict=False)
@@ -242,14 +241,18 @@ class Search:
             self.note(rows, number, row)
 
     def may_go_on(
-        self, one: Candidate, result: Measured | Failed, base: Measured, rows: dict[int, Row]
+        self, one: Candidate, result: Measured | Failed, base: Measured | None, rows: dict[int, Row]
     ) -> bool:
-        """Take the result of a round; tell whether the choice may still be kept."""
+        """Take the result of a round; tell whether the choice may still be kept.
+
+        Without time for what it is compared with, it tells of failures and losses alone.
+        """
         if isinstance(result, Failed):
             self.note(rows, one.number, one.row("failed", result.reason))
             return False
-        one.rates.append(result.samples_per_second)
-        one.gains.append(result.samples_per_second / base.samples_per_second)
+        if base:
+            one.rates.append(result.samples_per_second)
+            one.gains.append(result.samples_per_second / base.samples_per_second)
         gap = compare_curves(self._start, result.curve) if self._start and result.curve else None
         one.gap = max(one.gap or 0.0, gap.share) if gap else one.gap
         if not gap:
@@ -257,7 +260,7 @@ class Search:
             self.note(rows, one.number, one.row("failed", reason))
         elif one.gap is not None and one.gap > self._limit:
             self.note(rows, one.number, one.row("other loss"))
-        elif one.gains[-1] < LEAST_GAIN:
+        elif base and one.gains[-1] < LEAST_GAIN:
             self.note(rows, one.number, one.row("no gain"))
         else:
             return True
