@@ -12,7 +12,7 @@ import pytest
 
 import dpbench
 from conftest import Dpbench
-from dpbench.compare import Comparison, compare_arms, compare_runs
+from dpbench.compare import Comparison, Scaling, compare_arms, compare_runs
 from dpbench.errors import SetupError
 from dpbench.flag_words import as_flag, with_flags
 from dpbench.report.advice import DOUBTED, failed_remedies, next_step
@@ -153,12 +153,18 @@ def test_an_infinite_loss_is_called_so(printed: str, words: str, tmp_path: Path)
     assert other not in text.split("next:")[0].replace(str(tmp_path), "")
 
 
-def test_logs_of_other_steps_of_a_training_do_not_agree_in_silence(tmp_path: Path) -> None:
-    logs = bare(tmp_path, ONE, TWO)
+@pytest.mark.parametrize("scaling", ["strong", "weak"])
+def test_logs_of_other_steps_of_a_training_do_not_agree_in_silence(
+    scaling: Scaling, tmp_path: Path
+) -> None:
+    batch = 32 if scaling == "weak" else 16
+    logs = bare(tmp_path, ONE, replace(TWO, step_ms=220 if scaling == "weak" else 110, batch=batch))
     text = logs[1].read_text()
     later = re.sub(r"iteration +(\d+)/ +200 ", lambda m: f"iteration {int(m[1]) + 500}/ 700 ", text)
+    samples = re.compile(r"consumed samples: +(\d+)")
+    later = samples.sub(lambda m: f"consumed samples: {int(m[1]) + 500 * batch}", later)
     logs[1].write_text(later)
-    [one] = compare_runs(logs)
+    [one] = compare_runs(logs, scaling=scaling)
     assert kinds(one, "pass") >= {"speedup", "loss"}
     [doubt] = [gate for gate in one.gates if gate.outcome == "inconclusive"]
     assert (doubt.name, doubt.reason) == ("losses agree", "too few steps in common to compare them")

@@ -185,24 +185,27 @@ def judge_weak_agreement(baseline: Sequence[LoggedRun], scaled: Sequence[LoggedR
     After equal steps a larger batch has learned at least as much as the baseline, after equal
     samples, which are fewer steps, at most as much.
     """
-    found = [
-        leave_bounds(one.curve, other.curve)
+    curves = [
+        (one.curve, other.curve)
         for one, other in pair_up(baseline, scaled)
         if one.curve and other.curve
     ]
-    if not found:
+    if not curves:
         return None
-    share, reason = max(found)
     name = "losses agree"
+    found = [told for one, other in curves if (told := leave_bounds(one, other))]
+    if not found:
+        return Gate(name=name, outcome="inconclusive", reason=NOTHING_SHARED)
+    share, reason = max(found)
     if share <= OUTSIDE:
         return Gate(name=name, outcome="pass", reason=reason)
     return Gate(name=name, outcome="inconclusive", reason=f"{reason}: {share:.0%} out of bounds")
 
 
-def leave_bounds(one: LossCurve, other: LossCurve) -> tuple[float, str]:
+def leave_bounds(one: LossCurve, other: LossCurve) -> tuple[float, str] | None:
     """Return by how much a curve leaves the bounds that the baseline's sets, and both in words.
 
-    By the median over the second half of what the two have in common.
+    By the median over the second half of what the two have in common; None when that is nothing.
     """
     last_step, last_sample = one.steps[-1], one.samples[-1]
     above, below = [], []
@@ -212,6 +215,8 @@ def leave_bounds(one: LossCurve, other: LossCurve) -> tuple[float, str]:
             above.append(loss / at_step - 1)
         if last_sample / 2 <= sample <= last_sample and loss > 0:
             below.append(value_at(one.samples, one.losses, sample) / loss - 1)
+    if not above and not below:
+        return None
     share = max(0.0, median(above or [0.0]), median(below or [0.0]))
     step, sample = min(last_step, other.steps[-1]), min(last_sample, other.samples[-1])
     after = [
