@@ -49,8 +49,9 @@ def judge(
         [(one, other)] = pairs
         (fast, slow), (other_fast, other_slow) = quartiles(one), quartiles(other)
         scale, speedup = batch(other) / batch(one), math.exp(logs[0])
-        low = min(speedup, scale * fast / other_slow)
-        high = max(speedup, scale * slow / other_fast)
+        least = rule["one_pair"] if ratio == 1 else 1.0
+        low = min(speedup / least, scale * fast / other_slow)
+        high = max(speedup * least, scale * slow / other_fast)
     speedup, needed, gates = math.exp(fmean(logs)), given["needed"], {}
     if needed is None:
         gates["speed"] = "pass"
@@ -227,10 +228,11 @@ def make_comparisons(name: str, folder: Path) -> list[Comparison]:
         return compare_runs(sorted(folder.iterdir()), checks=checks)
     if name == "recorded":
         return compare_runs([ONE, TWO])
-    if name == "plain":
+    if name.startswith("plain"):
         runs = [replace(story, wiggle=3) for story in (*STORIES["repeats"][:3],) * 2]
         paths = [story.write(folder / str(place)) for place, story in enumerate(runs)]
-        return compare_arms(paths[:3], paths[3:])
+        count = 1 if name == "plain_pair" else 3
+        return compare_arms(paths[:count], paths[3 : 3 + count])
     if name == "forced":
         runs = [STORIES["pass"][0], replace(STORIES["pass"][1], extra={"hidden_size": "512"})]
         return compare_runs([story.write(folder / str(story.gpus)) for story in runs], force=True)
@@ -242,7 +244,18 @@ def make_comparisons(name: str, folder: Path) -> list[Comparison]:
 
 @pytest.mark.parametrize(
     "name",
-    [*STORIES, *REPLAYED, "weak", "weak_out", "plain", "forced", "recorded", "busy", "not busy"],
+    [
+        *STORIES,
+        *REPLAYED,
+        "weak",
+        "weak_out",
+        "plain",
+        "plain_pair",
+        "forced",
+        "recorded",
+        "busy",
+        "not busy",
+    ],
 )
 def test_the_verdict_follows_from_the_json_alone(name: str, tmp_path: Path) -> None:
     comparisons = make_comparisons(name, tmp_path)

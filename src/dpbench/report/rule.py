@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dpbench.curves import BLOWN_NOISES, BLOWN_SHARE, CLEARLY, END_LINES
 from dpbench.loss_gates import OUTSIDE
-from dpbench.pairs import PRIOR_SD, PRIOR_WEIGHT, T975
+from dpbench.pairs import ONE_PAIR, PRIOR_SD, PRIOR_WEIGHT, T975
 from dpbench.verdict import ABOVE_IDEAL
 
 RULE = {
@@ -24,7 +24,8 @@ RULE = {
     "bounds_of_one_pair": (
         "with inclusive quartiles of the step times: low = min(speedup, scaled batch / its upper "
         "quartile / (baseline batch / its lower quartile)), high = max(speedup, scaled batch / its "
-        "lower quartile / (baseline batch / its upper quartile))"
+        "lower quartile / (baseline batch / its upper quartile)); where gpu_ratio is 1, with "
+        "speedup / one_pair and speedup * one_pair instead of speedup"
     ),
     "gate_speedup": (
         "pass if low >= needed, fail if high < needed and neither a gate_steady nor "
@@ -66,19 +67,20 @@ RULE = {
         "a run; fail if above max_skipped_share"
     ),
     "gate_losses_agree": (
-        "strong scaling, or equal GPU counts, and no gate_log_interval: of each pair at the steps "
-        "that both logged a loss "
-        "for, |scaled - baseline| / baseline less (relative slope of the baseline a step * "
-        "difference of the updates skipped so far); the largest of the medians over the three "
-        "thirds; fail if above max_loss_difference (twice the relative noise more with another "
-        "seed, dataset or length), but inconclusive if at most twice what repeats of one arm lie "
-        "apart. Else inconclusive if the bends of ln(loss) of the second half are independent: sum "
-        "(u - v)^2 > 0.5 * (sum u^2 + sum v^2), from 8 lines and a relative noise of 0.2 % on"
+        "strong scaling, or equal GPU counts, and no gate_log_interval: inconclusive if every run "
+        "has losses and no pair has them at common steps; of each pair at the steps that both "
+        "logged a loss for, |scaled - baseline| / baseline less (relative slope of the baseline a "
+        "step * difference of the updates skipped so far); the largest of the medians over the "
+        "three thirds; fail if above max_loss_difference (twice the relative noise more with "
+        "another seed, dataset or length), but inconclusive if at most twice what repeats of one "
+        "arm lie apart. Else inconclusive if the bends of ln(loss) of the second half are "
+        "independent: sum (u - v)^2 > 0.5 * (sum u^2 + sum v^2), from 8 lines and a relative "
+        "noise of 0.2 % on"
     ),
     "gate_losses_agree_weak": (
         "weak scaling: inconclusive if the median over the second half of the common steps of "
         "scaled / baseline - 1, or of the common samples of baseline / scaled - 1, is above "
-        "outside; baseline between its lines by straight lines"
+        "outside, or no pair has any of them; baseline between its lines by straight lines"
     ),
     "gate_gpu_utilization": (
         "only with min_gpu_utilization: over the runs and GPUs of an arm, the median of "
@@ -88,6 +90,7 @@ RULE = {
     "prior_sd": PRIOR_SD,
     "prior_weight": PRIOR_WEIGHT,
     "t975": list(T975),
+    "one_pair": ONE_PAIR,
     "above_ideal": ABOVE_IDEAL,
     "end_lines": END_LINES,
     "clearly": CLEARLY,
