@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from xml.etree.ElementTree import Element
 
@@ -14,6 +15,7 @@ from conftest import RECORDED, Dpbench, Pages
 from dpbench.errors import SetupError
 from dpbench.report.html import mark_commands, render_page
 from dpbench.report.output import MARK, check_target, write_page
+from dpbench.results import WOULD_FAIL
 from dpbench.subject import collect, of_comparisons
 from golden import check_golden
 from pages import FAILED
@@ -362,3 +364,18 @@ def test_the_command_line_writes_pages(dpbench: Dpbench, tmp_path: Path) -> None
     assert dpbench("report", one, "-o", ".").returncode == 2
     assert dpbench("report", "nowhere").returncode == 2
     assert dpbench("report").returncode == 2
+
+
+def test_what_a_verdict_would_fail_is_told_of_a_run_and_left_to_the_gates_of_a_verdict(
+    tmp_path: Path,
+) -> None:
+    note = f"{WOULD_FAIL}: the loss went 10.70 -> 4.80, over the limit 4.50"
+    runs = [replace(story, notes=(note, "memory is left")) for story in STORIES["pass"]]
+    paths = [story.write(tmp_path / str(story.gpus)) for story in runs]
+    alone, both = (
+        render_page(collect(given, runs=tmp_path, scaling="strong", checks={}))
+        for given in (paths[:1], paths)
+    )
+    assert note.replace(">", "&gt;") in alone
+    assert WOULD_FAIL not in both
+    assert "memory is left" in both

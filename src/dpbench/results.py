@@ -21,6 +21,8 @@ ROOM_BYTES = 16_384
 """What run.json may need when the run has ended."""
 CLOCK_SECONDS = 2.0
 """By how much the start of a process may seem to move when the system's clock is set."""
+WOULD_FAIL = "a verdict would fail this run"
+"""A note that begins so is by the limits of the run's configuration; a verdict may have others."""
 RunStatus = Literal["running", "finished", "failed", "interrupted"]
 Kind = Literal["measured", "profile"]
 """A profile run is short and slowed down by its profiler; its speed is never compared."""

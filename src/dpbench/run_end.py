@@ -18,7 +18,7 @@ from dpbench.gpu_record import GpuPoint
 from dpbench.health import find_failing
 from dpbench.log import Log
 from dpbench.process import Ended
-from dpbench.results import LOG_FILE, DiagnosedProblem, Results, RunStatus
+from dpbench.results import LOG_FILE, WOULD_FAIL, DiagnosedProblem, Results, RunStatus
 from dpbench.watchdog import Stage
 
 HALTED = re.compile(r"^dpbench: (pid \d+(?:, rank \d+)?), (stopped|tracing-stop|disk-sleep):", re.M)
@@ -103,7 +103,7 @@ def judge_end(
     if figures := explain_figures(log):
         end.notes.append(f"{figures.cause}; {figures.fix}")
     elif checks and (failing := find_failing(log, checks)):
-        end.notes.append(f"a verdict would fail this run: {failing.cause}; {failing.fix}")
+        end.notes.append(f"{WOULD_FAIL}: {failing.cause}; {failing.fix}")
     return end
 
 

@@ -43,6 +43,7 @@ from dpbench.report.words import (
     list_remarks,
     with_signs,
 )
+from dpbench.results import WOULD_FAIL
 from dpbench.runs import LoggedRun
 from dpbench.subject import Subject
 
@@ -260,7 +261,8 @@ def list_notes(subject: Subject, shown: Sequence[Shown]) -> Iterator[str]:
         yield from list_remarks(subject.comparisons)
     for one in shown:
         for note in one.run.run.notes if one.run.run else ():
-            yield f"{one.name}: {note}"
+            if not (subject.comparisons and note.startswith(WOULD_FAIL)):  # the gates tell
+                yield f"{one.name}: {note}"
         if subject.comparisons:
             continue
         if attempts := one.run.log.attempts_note:
