@@ -261,6 +261,19 @@ def test_what_fails_in_a_round_that_is_cut_is_not_kept(
     assert outcomes(tuned)["two passes"] == "kept"
 
 
+def test_a_second_round_that_was_cut_is_gone_on_with(
+    config: Config, tmp_path: Path, machine: Machine
+) -> None:
+    last = listed(tmp_path, LIST.partition("speed:")[0])
+    first = begin(config, last, minutes=8)
+    cut = render_tuned(run(first))
+    more = tuning.open_experiment(first.folder, minutes=600, show=io.StringIO())
+    whole = render_tuned(run(more))
+    assert "in one round: the time was up" in cut
+    assert "next: try the rest:\n" in cut
+    assert "try the rest" not in whole
+
+
 def test_the_screen(config: Config, tries: Path, machine: Machine) -> None:
     text = render_tuned(run(begin(config, tries)))
     assert max(map(len, text.splitlines())) <= 80

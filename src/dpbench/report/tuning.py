@@ -12,7 +12,7 @@ from dpbench.errors import one_line
 from dpbench.report.terminal import Style, instruct, wrap
 from dpbench.results import CONFIG_FILE
 from dpbench.tune.experiment import Tuned
-from dpbench.tune.search import Row
+from dpbench.tune.search import TIME_UP, Row
 from dpbench.verdict import Outcome, round_speedup
 
 NAME_WIDTH, LINE_WIDTH = 25, 76
@@ -124,7 +124,7 @@ def changes(tuned: Tuned) -> str:
 
 def advice(tuned: Tuned) -> str:
     """Return what to do next."""
-    if left_out(tuned):
+    if any(TIME_UP in row.reason for row in tuned.found.rows):
         go_on = shlex.join(["dpbench", "tune", "--resume", str(tuned.folder)])
         return instruct("next: ", f"try the rest: {go_on}")
     options = shlex.join(options_for(tuned.file or tuned.folder / CONFIG_FILE))

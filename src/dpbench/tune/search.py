@@ -174,8 +174,8 @@ class Search:
         name = f"kept-{group[0][0]:02}"  # a choice begins with its number: none is called so
         order = list(self.candidates(config, group, rows))
         base, results = self.train_round(config, f"{name}_1", order, turn=1)
-        for one in order[len(results) :]:
-            self.note(rows, one.number, one.row("not tried", TIME_UP))
+        untried = order[len(results) :]
+        rows |= {one.number: one.row("not tried", TIME_UP) for one in untried}
         order = self.judge_round(order, results, base, rows)[::-1]
         base, results = self.train_round(config, f"{name}_2", order, turn=2)
         going = [*self.judge_round(order, results, base, rows), *order[len(results) :]]
