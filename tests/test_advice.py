@@ -254,6 +254,7 @@ def test_a_page_that_was_written_is_named(dpbench: Dpbench, tmp_path: Path) -> N
 
 AS_IT_IS = {
     "two GPU counts": ([ONE, TWO], {}, ""),
+    "a speed that was asked for": ([ONE, TWO], {"min_efficiency": 0.5}, ""),
     "one GPU count": ([ONE, replace(ONE, step_ms=200)], {"min_efficiency": 0.9}, ""),
     "bare logs that do not tell": ([ONE, TWO], {"max_final_loss": 5.0}, r"(?m)^.*world_size.*\n"),
     "weak scaling": ([ONE, replace(TWO, step_ms=220, batch=32)], {}, ""),
@@ -291,6 +292,7 @@ def test_the_command_that_takes_a_loss_as_it_is_can_be_pasted_and_takes_it(
     gates = {gate["name"]: gate["outcome"] for gate in answer["comparisons"][0]["gates"]}
     assert {out for name, out in gates.items() if name.startswith("loss, ")} == {"pass"}
     assert list(gates) == [gate.name for gate in before.gates]
+    assert answer["comparisons"][0]["needed"] == before.needed
 
 
 def test_arms_of_different_work_are_each_described(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from dpbench.bench import LOOKS
-from dpbench.compare import Comparison
+from dpbench.compare import Comparison, configured_checks
 from dpbench.flag_words import as_flag
 from dpbench.report.commands import quote_paths
 from dpbench.report.words import arms_of, runs_of
@@ -75,6 +75,11 @@ def compare_again(comparison: Comparison, limit: float) -> str:
     if counts:
         paths += [f"--{side}-gpus {run.gpus}" for side, run in zip(SIDES, runs, strict=True)]
     options = ["--scaling weak"] * (one.scaling == "weak") + ["--force"] * bool(one.forced)
-    if one.is_plain and one.needed:
-        options.append(f"--min-efficiency {one.checks.min_efficiency:g}")
+    checks = one.checks.model_dump(exclude={"max_final_loss"})
+    configured = configured_checks(one.scaled.first.path).model_dump()
+    options += [
+        f"--{name.replace('_', '-')} {value:g}"
+        for name, value in checks.items()
+        if value != configured[name] or (name == "min_efficiency" and one.is_plain and one.needed)
+    ]
     return " ".join(["dpbench compare", *paths, *options, option])
